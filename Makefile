@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo docs figures proofs test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray test-newest test-workbench test-browser real lint types format clean
+.PHONY: demo docs figures proofs release test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray test-newest test-workbench test-browser real lint types format clean
 .DEFAULT_GOAL := test
 # What pytest makes of the assertions is kept from one run to the next.
 unexport PYTHONDONTWRITEBYTECODE
@@ -48,6 +48,11 @@ test-workbench: $(VENV)-workbench/.dev
 docs: $(VENV)-docs/.dev
 	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build
 
+# Both distributions, tried in a bare environment of each interpreter: make release PYTHONS="python3.10 python3.13".
+PYTHONS = $(PYTHON)
+release: $(VENV)-release/.dev $(VENV)-docs/.dev
+	BIN=$(abspath $(VENV)-release/bin) DOCS=$(abspath $(VENV)-docs) tests/release.sh $(PYTHONS)
+
 # Every picture of the README and the documentation, and the tables beside them: drawn anew, from the kept results or the demo.
 figures: BIN := $(VENV)-workbench/bin
 figures: $(VENV)-workbench/.dev
@@ -87,7 +92,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm $(VENV)-guidance $(VENV)-ray $(VENV)-newest $(VENV)-workbench $(VENV)-docs $(VENV)-real .cache site
+	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm $(VENV)-guidance $(VENV)-ray $(VENV)-newest $(VENV)-workbench $(VENV)-docs $(VENV)-real $(VENV)-release .cache site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -158,4 +163,9 @@ $(VENV)-docs/.dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-docs
 	$(VENV)-docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	  $(shell sed -n 's/^docs = \[\(.*\)\]$$/\1/p' pyproject.toml | sed 's|", "|" "|g')
+	touch $@
+
+$(VENV)-release/.dev: constraints.txt
+	$(PYTHON) -m venv $(VENV)-release
+	$(VENV)-release/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build twine
 	touch $@

@@ -79,6 +79,14 @@ def shaped(shape: str, vocabulary: Vocabulary, device: torch.device) -> Qwen3For
     return model
 
 
+def languages(vocabulary: Vocabulary) -> dict[str, Table]:
+    """Return what the samplers draw from."""
+    return {
+        "text": Table(FSMGuide.from_automaton(compile_regex(TEXT), vocabulary)),
+        "banned": free_text(vocabulary),
+    }
+
+
 class WallClock:
     """The wall seconds of a model's forward passes, by hooks that wait for the accelerator."""
 
@@ -105,10 +113,7 @@ def main(
     """Measure and write ``benchmarks/results/gpu.json``."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     vocabulary = first_tokens(tekken_vocabulary(), size)
-    tables = {
-        "text": Table(FSMGuide.from_automaton(compile_regex(TEXT), vocabulary)),
-        "banned": free_text(vocabulary),
-    }
+    tables = languages(vocabulary)
     columns = ["model", "sampler", "draws", "model calls", "tokens", "forward, ms / call", "beside it, ms / call"]
     report = Report("gpu", f"{len(vocabulary):,} tokens: wall time of a model call, and beside it", columns)
     for shape in shapes.split(","):

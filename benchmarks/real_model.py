@@ -14,7 +14,7 @@ draws of the exact distribution itself show (*floor*). ``docs/peers.md`` sums th
 
 ``local`` is masking, ``onestep`` rates what follows the next token by the current logits (the OneStep of the paper);
 ``true one-step`` asks the model about every next token; ``exact-0.1`` and ``exact-0.01`` are backward induction over the token
-tree to that tolerance.
+tree to that tolerance. A language is kept as soon as it is measured: a run that was interrupted goes on behind it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import Annotated, Any, ClassVar, final
 import torch
 import typer
 
+from benchmarks.real.rows import file_name, say
 from benchmarks.report import Report
 from outlines_phi.cli.inputs import BUNDLED, load
 from outlines_phi.errors import BudgetError, OutlinesPhiError
@@ -144,6 +145,15 @@ def reduction(tv: float, masked: float) -> float:
     return 100 * (1 - tv / masked) if masked else 0.0
 
 
+def line(row: Sequence[object]) -> str:
+    """Return a row in 80 columns."""
+    language, phi, prefixes, method, *numbers = row
+    shown = [f"{number:.3g}" if isinstance(number, float) else str(number) for number in numbers]
+    return f"{language:15} {method:20.20} " + " ".join(
+        f"{name} {value}" for name, value in zip(("TV", "reduced, %", "floor", "speed"), shown, strict=True) if value
+    )
+
+
 def chosen(names: str) -> Sequence[Language]:
     """Return languages of the fidelity suite by name."""
     known = {language.name: language for language in SUITE if language.family == "brackets"}
@@ -160,10 +170,10 @@ def main(
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16; as saved by default.")] = "",
     n: Annotated[int, typer.Option(help="Exact draws, and draws of each timing.")] = 200,
     repeats: Annotated[int, typer.Option(help="Timings of each estimator.")] = 5,
-    out: Annotated[str, typer.Option(help="Name of the kept result.")] = "real_model",
+    out: Annotated[str, typer.Option(help="Name of the kept result; that of the model by default.")] = "",
     debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Measure and write ``real_model.json``, or the result of another name."""
+    """Measure and keep each language in ``real_model.json``, or the result of another name; what it holds is not repeated."""
     picked = chosen(languages)
     try:
         loaded = load(model, device or None, dtype or None)
@@ -171,21 +181,28 @@ def main(
         if where.type == "cpu" and model == BUNDLED:
             torch.set_num_threads(1)
         parameters = sum(p.numel() for p in loaded.model.parameters())
-        print(
-            f"{model}: {parameters:,} parameters, {kind}, {len(loaded.lm.vocabulary):,} tokens, on {where}.", flush=True
+        say(f"{model}: {parameters:,} parameters, {kind}, {len(loaded.lm.vocabulary):,} tokens, on {where}.")
+        report = Report(
+            out or "real_model" + ("" if model == BUNDLED else f"--{file_name(model)}".removesuffix(".json")),
+            "Dyck words: total variation to the exact distribution",
+            COLUMNS,
         )
-        report = Report(out, "Dyck words: total variation to the exact distribution", COLUMNS)
+        settings = {"model": model, "parameters": parameters, "dtype": kind, "ran_on": str(where), "n": n}
+        settings |= {"prompt": prompt or picked[0].prompt}
+        report.resume(**settings)
         for language in picked:
-            for row in rows(loaded, replace(language, prompt=prompt or language.prompt), n, repeats):
-                report.add(*row)
+            if language.name not in {row[0] for row in report.rows}:
+                for row in rows(loaded, replace(language, prompt=prompt or language.prompt), n, repeats):
+                    report.add(*row)
+                report.keep(**settings)
+            for row in report.rows:
+                if row[0] == language.name:
+                    say(line(row))
     except OutlinesPhiError as error:
         if debug:
             raise
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(1) from error
-    report.write(
-        model=model, parameters=parameters, dtype=kind, ran_on=str(where), n=n, prompt=prompt or picked[0].prompt
-    )
 
 
 if __name__ == "__main__":

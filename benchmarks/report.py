@@ -39,6 +39,13 @@ class Report:
         assert len(row) == len(self.columns)
         self.rows.append([float(f"{value:.4g}") if isinstance(value, float) else value for value in row])
 
+    def resume(self, **settings: Any) -> None:
+        """Go on with the rows that a run of the same settings has kept."""
+        path = RESULTS / f"{self.name}.json"
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        if (known.get("settings"), known.get("columns")) == (settings, self.columns):
+            self.rows = known["rows"]
+
     def write(self, **settings: Any) -> None:
         """Print the table and keep it as JSON, with the versions and the machine."""
         table = Table(title=self.title)
@@ -47,6 +54,10 @@ class Report:
         for row in self.rows:
             table.add_row(*(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row))
         Console().print(table)
+        self.keep(**settings)
+
+    def keep(self, **settings: Any) -> None:
+        """Keep the table as JSON, with the versions and the machine."""
         kept = {
             "title": self.title,
             "columns": self.columns,

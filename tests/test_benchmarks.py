@@ -21,6 +21,7 @@ from benchmarks import (
     maskbench,
     overhead,
     report,
+    scale,
     scaling,
     smc,
     table,
@@ -53,13 +54,11 @@ RUNS: list[tuple[str, dict[str, Any], list[str]]] = [
     ("draws", {"prompts": 2, "n": 2}, ["batch", "first_draw", "many_draws"]),
     ("finite", {"repeats": 1}, ["finite"]),
     ("hosts", {"n": 2, "repeats": 1}, ["hosts_transformers"]),
-    ("layouts", {"seeds": 1, "n": 4, "only": "2 fields"}, ["layouts"]),
     ("memory", {"calls": 6, "warm_up": 2, "every": 2}, ["memory"]),
     ("overhead", {"repeats": 2, "kept": 2}, ["overhead"]),
     ("smc", {"particles": 4, "repeats": 1}, ["smc"]),
 ]  # fmt: skip
 OVER_TEKKEN: list[tuple[str, dict[str, Any], list[str]]] = [
-    ("ban_step", {"steps": 4, "repeats": 2, "counts": "20", "schema": "e-mail"}, ["ban_step"]),
     ("compile", {"repeats": 1, "only": "e-mail"}, []),
     ("estimators.__main__", {"steps": 2, "repeats": 1, "layers": 1, "hidden": 128}, ["estimators"]),
     ("large_vocabulary", {"n": 2, "repeats": 1, "only": "exact"}, ["large_vocabulary"]),
@@ -93,6 +92,27 @@ def test_every_benchmark_runs(name: str, options: dict[str, Any], expected: list
     with torch._dynamo.config.patch(disable=True):  # stock Outlines' kernels would be compiled for minutes
         importlib.import_module(f"benchmarks.{name}").main(**options)
     check_results(results, expected)
+
+
+@NEEDS_TEKKEN
+@pytest.mark.filterwarnings("ignore")  # a schema is not honoured in full
+def test_scale_is_measured(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, task in TASKS.items():
+        (data / f"{name}.json").write_text(json.dumps(task))
+    scale.schemas(str(data), schemas=6, tokens=4, rows=2, every=5)
+    monkeypatch.setattr(scale.transfers, "HOST", scale.transfers.HOST)
+    scale.counts(batches="1,4", length=8, size=2048)
+    kept = check_results(results, ["scale_counts", "scale_schemas"])
+    assert [row[:2] for row in kept["scale_schemas"]["rows"]] == [[1, 0], [5, 2]], "a copy is refused as its schema is"
+    local = {
+        row[1]: dict(zip(kept["scale_counts"]["columns"], row, strict=True))
+        for row in kept["scale_counts"]["rows"]
+        if row[0] == "local"
+    }
+    assert local[4]["tokens / call"] > local[1]["tokens / call"] == pytest.approx(1, abs=0.2)
+    assert all(row["reads / call"] <= 1 and row["KB read / call"] > 0 for row in local.values())
 
 
 def check_results(results: Path, expected: list[str]) -> dict[str, dict[str, Any]]:

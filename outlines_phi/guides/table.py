@@ -8,7 +8,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeVar, final
+from itertools import count
+from typing import Any, ClassVar, NamedTuple, TypeVar, final
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from .guide import DEAD, DONE, UNREACHABLE, Guide
 Cached = TypeVar("Cached")
 
 FAINT = 1e-30  # The mass of a destination, to the likeliest token, from which on single precision has all its digits
+ROWS_BYTES = 2**26  # Of what all tables keep per visited state
 FEW = 8  # Live tokens are few where they are at most one in so many
 
 
@@ -160,18 +162,24 @@ class Table:
     length limit: ``min_tokens(target) <= remaining - 1``. So no output of a closed guide is ever truncated. The last token that the
     limit leaves to an open guide leads to the end, whatever it is.
 
-    ``max_bytes`` bounds the memory of what is kept per visited state; the least recently used is dropped.
+    ``max_bytes`` bounds the memory of what is kept per visited state, the least recently used being dropped; by default all
+    tables of a process share :data:`ROWS_BYTES`, however many formats there are.
     """
 
-    def __init__(self, guide: Guide, *, max_bytes: int = 64 * 2**20) -> None:
+    _kept: Cache[tuple[Any, ...], Any] = Cache(ROWS_BYTES, least=2)  # of all tables
+    _numbers: ClassVar = count()
+    _lock: ClassVar = threading.RLock()
+
+    def __init__(self, guide: Guide, *, max_bytes: int | None = None) -> None:
         check_kind("Table", "guide", guide, Guide, "a guide, such as FSMGuide or CFGGuide")
-        check_counts("Table", max_bytes=max_bytes)
+        if max_bytes is not None:
+            check_counts("Table", max_bytes=max_bytes)
+            self._kept = Cache(max_bytes, least=2)
         self.guide = guide
         self.vocabulary = guide.vocabulary
         self.start = guide.start
         self.max_bytes = max_bytes
-        self._kept: Cache[tuple[Any, ...], Any] = Cache(max_bytes, least=2)
-        self._lock, self._thoughts_alone = threading.RLock(), False
+        self._number, self._thoughts_alone = next(self._numbers), False
 
     @cached_property
     def thoughts(self) -> Table:
@@ -185,8 +193,8 @@ class Table:
 
     @property
     def bytes(self) -> int:
-        """Memory held by what is kept per visited state."""
-        return self._kept.size
+        """Memory held by what is kept per visited state, unless all tables share it."""
+        return 0 if self.max_bytes is None else self._kept.size
 
     def start_after(self, prompt: Sequence[int]) -> int:
         """Return the state in which a text after a prompt of these ids begins; :class:`EmptyLanguageError` if there is none."""
@@ -203,7 +211,10 @@ class Table:
         def build(state: int, remaining: int) -> Moves:
             return Moves(*self._live_tokens(state, remaining), self.targets(state, remaining))
 
-        return self.keep_within("moves", state, remaining, build, lambda moves: 16 * moves.leads.nbytes)
+        def size(moves: Moves) -> int:  # several states share their tokens
+            return 16 * moves.leads.nbytes + moves.tokens.nbytes // 4
+
+        return self.keep_within("moves", state, remaining, build, size)
 
     def bias(self, state: int, remaining: int, device: torch.device) -> Tensor:
         """Return ``[V]`` float32: 0 on live tokens, ``-inf`` elsewhere, ready to be added to logits in place.
@@ -215,7 +226,7 @@ class Table:
             return torch.from_numpy(np.where(live.where, np.float32(0.0), np.float32(-math.inf))).to(device)
 
         live = self._live(state, remaining)
-        return self.keep((str(device), live), DEAD, spread, lambda row: row.nbytes)
+        return self._of_live(str(device), live, spread, lambda row: row.nbytes)
 
     def targets(self, state: int, remaining: int) -> NDArray[np.integer]:
         """Return ``int[G]``: where each class of the state's partition leads when ``remaining`` tokens may be written."""
@@ -298,7 +309,7 @@ class Table:
     def live_count(self, state: int, remaining: int) -> int:
         """Return the number of live tokens of ``state``."""
         live = self._live(state, remaining)
-        return self.keep(("live count", live), DEAD, lambda: int(np.count_nonzero(live.where)), lambda _: 100)
+        return self._of_live("count", live, lambda: int(np.count_nonzero(live.where)), lambda _: 100)
 
     def can_end(self, state: int, remaining: int) -> bool:
         """Return True if the end of sequence is live in ``state``."""
@@ -314,7 +325,7 @@ class Table:
     def keep(self, kind: Hashable, state: int, build: Callable[[], Cached], size: Callable[[Cached], int]) -> Cached:
         """Build an estimator's data of ``state`` once, for every length limit, and keep it under the table's bound."""
         with self._lock:
-            return self._kept.of((kind, state), build, size)
+            return self._kept.of((self._number, kind, state), build, size)
 
     def keep_within(
         self,
@@ -328,7 +339,7 @@ class Table:
         """As :meth:`keep`, for what depends on the limit, ``steps`` tokens deep: limits that allow the same share it."""
         # A stream of the host's loop reads tables in a thread of its own, beside other calls.
         with self._lock:
-            key = (kind, state, min(remaining, self._slack(state, steps)))
+            key = (self._number, kind, state, min(remaining, self._slack(state, steps)))
             return self._kept.of(key, lambda: build(state, remaining), size)
 
     def _live(self, state: int, remaining: int) -> LiveSet:
@@ -345,7 +356,12 @@ class Table:
             return tokens, live.partition.class_of[tokens]
 
         live = self._live(state, remaining)
-        return self.keep(("tokens", live), DEAD, find, _nbytes)
+        return self._of_live("tokens", live, find, _nbytes)
+
+    def _of_live(self, kind: str, live: LiveSet, build: Callable[[], Cached], size: Callable[[Cached], int]) -> Cached:
+        """Build what depends on the live tokens alone, and keep it for every table that has the same."""
+        with self._lock:
+            return self._kept.of((kind, live), build, size)
 
     def _slack(self, state: int, steps: int) -> int:
         """Return the limit beyond which a larger one allows nothing more for ``steps`` steps: far limits share entries."""
@@ -357,7 +373,7 @@ class Table:
             targets = set(self.guide.row(state).targets.tolist()) - {DEAD}
             return max(slack, 1 + max((self._slack(target, steps - 1) for target in targets), default=0))
 
-        return self._kept.of(("slack", state, steps), find, lambda _: 100)
+        return self._kept.of((self._number, "slack", state, steps), find, lambda _: 100)
 
 
 def _nbytes(arrays: Iterable[Any]) -> int:

@@ -106,7 +106,7 @@ def memory_of(value: Any) -> int:
     return total
 
 
-PARTS_BYTES = 1 << 26  # Of all parts of formats that are kept
+PARTS_BYTES = 1 << 25  # Of all parts of formats that are kept
 kept_parts: Cache[tuple[Any, ...], tuple[Any]] = Cache(PARTS_BYTES, least=64)
 _keeping = threading.RLock()
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
-from functools import cached_property, reduce
-from typing import Any, NamedTuple, final
+from functools import reduce
+from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..numerics.cache import Cache
+
 NEVER = 0
 """The class of ids that no state allows: without bytes, leading nowhere, or an end of sequence but not the first."""
 EOS = 1  # The class of the end of sequence: the first end-of-sequence id of the vocabulary, alone
+
+MADE_BYTES = 2**25  # Of the arrays of all partitions that differ from others
 
 
 Changes = Sequence[tuple[NDArray[np.int32], int | NDArray[np.integer]]]
@@ -29,8 +34,12 @@ class Partition:
         is.
     """
 
+    # Arrays of partitions that were changed, here and on devices: made anew from what they change sooner than all are kept.
+    _made: ClassVar[Cache[tuple[Partition, torch.device | None], Any]] = Cache(MADE_BYTES, least=2)
+    _making: ClassVar = threading.RLock()
+
     def __init__(self, class_of: NDArray[np.int32], size: int) -> None:
-        self.class_of, self.size = class_of, size
+        self._own, self.size = class_of, size
         self._base: Partition | None = None
         self._changes: Changes = ()
         self._on_device: dict[torch.device, Tensor] = {}
@@ -44,9 +53,15 @@ class Partition:
         found._on_device, found._chosen = {}, None
         return found
 
-    @cached_property
+    @property
     def class_of(self) -> NDArray[np.int32]:
         """``int32[V]``: the class of each id."""
+        if self._base is None:
+            return self._own
+        with self._making:
+            return self._made.of((self, None), self._applied, lambda array: array.nbytes)
+
+    def _applied(self) -> NDArray[np.int32]:
         assert self._base is not None
         class_of = self._base.class_of.copy()
         for tokens, classes in self._changes:
@@ -91,6 +106,9 @@ class Partition:
         return np.flatnonzero(self.class_of == g).astype(np.int32)
 
     def _classes(self, device: torch.device) -> Tensor:
+        if self._base is not None:
+            with self._making:
+                return self._made.of((self, device), lambda: self._sent(device), lambda sent: sent.nbytes)
         if device not in self._on_device:
             self._on_device[device] = self._sent(device)
         return self._on_device[device]

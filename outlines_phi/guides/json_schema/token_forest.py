@@ -31,8 +31,8 @@ MOST_WORDS = 1 << 26
 MOST_FOUND = 2_048
 """Sets in a string of which it is kept what closes them."""
 
-MOST_BYTES = 1 << 27
-"""Bytes that are kept of one vocabulary: a partition of 131,072 tokens takes half a megabyte."""
+MOST_BYTES = 1 << 26
+"""Bytes that are kept of one vocabulary: of 131,072 tokens those within a string take half a megabyte."""
 
 _ESCAPE = re.compile(rb"\\u[0-9a-fA-F]{4}.", re.DOTALL)
 
@@ -148,11 +148,9 @@ class TokenForest(Shared):
         if base is not None and not len(ids):
             return base.partition
         below = self.nothing if base is None else base.partition
-        # Its classes are made when they are asked for, and then take as much.
         key = base, blake2b(ids.tobytes()).digest(), blake2b(classes.tobytes()).digest()
-        return self.kept.of(
-            key, lambda: Partition.changed(below, [(ids, classes)], size), lambda found: 4 * len(self.vocabulary)
-        )
+        make = lambda: Partition.changed(below, [(ids, classes)], size)  # noqa: E731
+        return self.kept.of(key, make, lambda found: 1000 + ids.nbytes + classes.nbytes)
 
 
 _forests = Cache[tuple[str, tuple[int, ...]], TokenForest](4)
