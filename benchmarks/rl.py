@@ -1,9 +1,9 @@
 """Policy gradients over roll-outs: exact and weighted ones come to the optimum of the conditioned policy, masked ones elsewhere.
 
-    python -m benchmarks.rl [--trl]
+    python -m benchmarks.rl [--trl 8]
 
 The policy tilts a table by last token with a bias of the token ``a``, its one parameter; the format has four texts, so that every
-expectation is a sum. With ``--trl`` also the bundled model by ``trl.GRPOTrainer``, all of its parameters.
+expectation is a sum. With ``--trl`` also so many steps of the bundled model by ``trl.GRPOTrainer``, all of its parameters.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class TiltedPolicy:
         return self.base + self.theta @ self.features
 
     def log_p(self, sequences: Sequence[Sequence[int]]) -> Tensor:
-        """Return ``log p`` of each sequence, which can be differentiated."""
-        steps = self.logits().log_softmax(-1)
-        return torch.stack([steps[(0, *ids[:-1]), ids].sum() for ids in sequences])
+        """Return ``log p`` of each of some sequences of one length, which can be differentiated."""
+        ids = torch.tensor([(*PROMPT, *each) for each in sequences])
+        return self.logits().log_softmax(-1)[ids[:, :-1], ids[:, 1:]].sum(-1)
 
     def log_mu(self, masked: bool = False) -> Tensor:
         """Return the log of the conditioned distribution of the members; of that of masking, which is another."""
@@ -95,7 +95,7 @@ def optimum() -> tuple[float, float]:
     for theta in np.arange(-3, 3, 0.01):
         with torch.no_grad():
             policy.theta.fill_(theta)
-            best = max(best, (float(policy.expected()), float(theta)))
+            best = max(best, (policy.expected().item(), float(theta)))
     return best[1], best[0]
 
 
@@ -115,7 +115,7 @@ def train(arm: str, seed: int, steps: int, n: int, rate: float = 4.0) -> TiltedP
         optimizer.zero_grad()
         loss_of(policy, rollouts(generator, [PROMPT], n, seed=10_000 * seed + step, max_new_tokens=5), weigh).backward()
         optimizer.step()
-        second_half += [float(policy.theta)] * (2 * step >= steps)
+        second_half += [policy.theta.item()] * (2 * step >= steps)
     with torch.no_grad():
         policy.theta.fill_(statistics.mean(second_half))
     return policy
@@ -196,7 +196,7 @@ def main(
     seeds: Annotated[int, typer.Option(help="Runs of each kind.")] = 5,
     steps: Annotated[int, typer.Option(help="Steps of a run.")] = 100,
     n: Annotated[int, typer.Option(help="Roll-outs of a step.")] = 64,
-    trl: Annotated[bool, typer.Option(help="The bundled model by TRL, too.")] = False,
+    trl: Annotated[int, typer.Option(help="Steps of the bundled model by TRL, where it is installed.")] = 0,
 ) -> None:
     """Measure and write ``rl.json``."""
     torch.set_num_threads(1)
@@ -207,18 +207,18 @@ def main(
         ["task", "roll-outs", "bias", "expected reward", "standard error", "below the optimum, in errors", "of masking"],
     )
     report.add("one bias", "the optimum, by enumeration", theta, best, 0.0, 0.0, "")
-    report.add("one bias", "before", 0.0, float(bias_of_a().expected()), 0.0, 0.0, float(bias_of_a().expected(True)))
+    report.add("one bias", "before", 0.0, bias_of_a().expected().item(), 0.0, 0.0, bias_of_a().expected(masked=True).item())
     for arm in ARMS:
         found = [train(arm, seed, steps, n) for seed in range(seeds)]
-        tilt = statistics.mean(float(policy.theta) for policy in found)
-        masked = statistics.mean(float(policy.expected(masked=True)) for policy in found)
-        report.add("one bias", arm, tilt, *_row([float(policy.expected()) for policy in found], best), masked)
+        tilt = statistics.mean(policy.theta.item() for policy in found)
+        masked = statistics.mean(policy.expected(masked=True).item() for policy in found)
+        report.add("one bias", arm, tilt, *_row([policy.expected().item() for policy in found], best), masked)
     if trl:
         report.add("a role, TRL", "before", "", expected_worth(*bundled.load()), 0.0, 0.0, "")
         for arm in ARMS:
-            values = [grpo(arm, seed, steps // 4, n) for seed in range(seeds)]
+            values = [grpo(arm, seed, trl, n) for seed in range(seeds)]
             report.add("a role, TRL", arm, "", *_row(values, 1.0), "")
-    report.write(seeds=seeds, steps=steps, n=n)
+    report.write(seeds=seeds, steps=steps, n=n, trl_steps=trl)
 
 
 if __name__ == "__main__":
