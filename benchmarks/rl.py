@@ -204,10 +204,20 @@ def main(
     report = Report(
         "rl",
         "Expected reward of the conditioned policy after training, by roll-outs",
-        ["task", "roll-outs", "bias", "expected reward", "standard error", "below the optimum, in errors", "of masking"],
+        [
+            "task",
+            "roll-outs",
+            "bias",
+            "expected reward",
+            "standard error",
+            "below the optimum, in errors",
+            "of masking",
+        ],
     )
     report.add("one bias", "the optimum, by enumeration", theta, best, 0.0, 0.0, "")
-    report.add("one bias", "before", 0.0, bias_of_a().expected().item(), 0.0, 0.0, bias_of_a().expected(masked=True).item())
+    report.add(
+        "one bias", "before", 0.0, bias_of_a().expected().item(), 0.0, 0.0, bias_of_a().expected(masked=True).item()
+    )
     for arm in ARMS:
         found = [train(arm, seed, steps, n) for seed in range(seeds)]
         tilt = statistics.mean(policy.theta.item() for policy in found)

@@ -194,7 +194,14 @@ def weighted(reward: Callable[..., Sequence[float | None]]) -> Callable[..., lis
     return weigh
 
 
-NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None, "use_vllm": False}
+NEUTRAL = {
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": None,
+    "repetition_penalty": 1.0,
+    "generation_kwargs": None,
+    "use_vllm": False,
+}
 NEUTRAL |= {"chat_template_kwargs": None, "tools": None, "is_fsdp_enabled": False}
 """The options of a ``GRPOTrainer`` by which its loss would score another model, distribution or prompt than roll-outs have."""
 
@@ -282,7 +289,9 @@ def _evaluated(trainer: Any) -> Iterator[Any]:
     from trl.models.utils import unwrap_model_for_generation
 
     gather = trainer.args.ds3_gather_for_generation
-    with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator, gather_deepspeed3_params=gather) as model:
+    with unwrap_model_for_generation(
+        trainer.model_wrapped, trainer.accelerator, gather_deepspeed3_params=gather
+    ) as model:
         training = model.training
         model.eval()
         try:

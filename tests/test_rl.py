@@ -246,11 +246,13 @@ class TestTRL:
         with pytest.raises(UnsupportedError, match="^Give the trainer reward_funcs="):
             self.trainer(trl, tmp_path, rollout_func(Role), worth, n=4).train()
 
-    def test_messages_are_conversations_and_groups_may_be_split(self, trl: Any, tmp_path: Any) -> None:
+    def test_messages_are_conversations_and_groups_may_be_split(
+        self, trl: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         trainer = self.trainer(trl, tmp_path, None, n=4)
         trainer.processing_class.chat_template = "{{ messages[0]['content'] }}"
         trainer.model.train()
-        trainer.accelerator = SimpleNamespace(process_index=1, unwrap_model=lambda model: model, deepspeed_plugin=None)
+        monkeypatch.setattr(type(trainer.accelerator), "process_index", 1)
         asked = [{"role": "user", "content": ASKED}]
         found = rollout_func(Role, phi="exact")([ASKED] * 3 + [asked] * 3, trainer)["rollout"]
         # The second of two processes: rows 6 to 11 in groups of 4, of which one is begun by the first process.
