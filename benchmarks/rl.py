@@ -194,8 +194,8 @@ def _row(values: Sequence[float], best: float) -> tuple[float, float, float]:
 
 def main(
     seeds: Annotated[int, typer.Option(help="Runs of each kind.")] = 5,
-    steps: Annotated[int, typer.Option(help="Steps of a run.")] = 100,
-    n: Annotated[int, typer.Option(help="Roll-outs of a step.")] = 64,
+    steps: Annotated[int, typer.Option(help="Steps of a run.")] = 30,
+    n: Annotated[int, typer.Option(help="Roll-outs of a step.")] = 48,
     trl: Annotated[int, typer.Option(help="Steps of the bundled model by TRL, where it is installed.")] = 0,
 ) -> None:
     """Measure and write ``rl.json``."""

@@ -1,22 +1,23 @@
 """Roll-outs for reinforcement learning that follow the model conditioned on a format, exactly at the level of sequences.
 
-With ``p`` the model at a temperature, ``L`` the format and ``Phi = sum_{y in L} p(y)``, the policy is ``mu*(y) = p(y) 1[y in L] / Phi``
-and its expected reward ``J = E_mu*[R]``. From ``grad log mu* = grad log p - grad log Phi`` and ``grad log Phi = E_mu*[grad log p]``::
+With ``p`` the model at a temperature, ``L`` the format and ``Phi = sum_{y in L} p(y)``, the policy is ``mu* = p 1_L / Phi``, its
+expected reward ``J = E_mu*[R]``. From ``grad log mu* = grad log p - grad log Phi`` and ``grad log Phi = E_mu*[grad log p]``::
 
     grad J = Cov_mu*(R, grad log p) = E_mu*[(R - J) grad log p],     E_mu*[(R - b) grad log p] = grad J + (J - b) grad log Phi
 
 So nothing of ``Phi`` has to be differentiated where the baseline is ``J``, but no other baseline will do: ``b = 0`` climbs
-``E_p[R 1_L]``, the reward of the model left free. A group of ``n`` draws and its mean reward have the expectation ``(1 - 1/n) grad J``,
-so the loss of GRPO on ``log p`` is unbiased up to a constant: with sums over tokens (``loss_type="dr_grpo"``) and rewards as they are
-(``scale_rewards="none"``). Draws of a proposal ``q`` enter with ``w = p / q`` of the whole sequence, normalised over the group::
+``E_p[R 1_L]``, the reward of the model left free. For a group of ``n`` draws and its mean reward the expectation is
+``(1 - 1/n) grad J``: the loss of GRPO on ``log p`` is unbiased up to a constant, with sums over tokens (``loss_type="dr_grpo"``) and
+rewards as they are (``scale_rewards="none"``). Draws of a proposal ``q`` enter with ``w = p / q`` of the sequence, normalised over
+the group::
 
     A_i = n w_i (R_i - sum_j w_j R_j),     sum_i w_i = 1,     E[mean_i A_i grad log p(y_i)] = grad J + O(1 / n)
 
-which a product of ratios by token, each clipped, is not. After updates ``mu*_new / mu*_old = (p_new / p_old) (Phi_old / Phi_new)``, and the
-second factor is that of every draw of a group: the ratio of GRPO is between the model's own probabilities, then and now, never ``log_q``.
+which ratios by token, each clipped, are not. After updates ``mu*_new / mu*_old = (p_new / p_old) (Phi_old / Phi_new)``, and the last
+factor is common to a group: the ratio of GRPO is between the model's own probabilities, then and now, never ``log_q``.
 
-Masked roll-outs follow ``mu_proj(y) = p(y) / prod_t S(y_t)``. Unweighted they estimate ``Cov_mu_proj(R, grad log p)``, the gradient of no
-expected reward: that of ``mu_proj`` lacks the terms ``grad log S(y_t)`` here, and they do not cancel.
+Masked roll-outs follow ``mu_proj(y) = p(y) / prod_t S(y_t)``. Unweighted they estimate ``Cov_mu_proj(R, grad log p)``, the gradient
+of no expected reward: in that of ``mu_proj`` stand the terms ``grad log S(y_t)`` too, and they do not cancel.
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ class Rollout:
     prompt_ids, completion_ids
         Token ids; the end of sequence is the last of the completion.
     log_p
-        Of each token under the model and the settings, before the format: the old probabilities of a loss. They add up to that of the
-        sequence. Where a model has several ends of sequence, that of the last token is of any of them.
+        Of each token under the model and the settings, before the format: the old probabilities of a loss, which add up to that of
+        the sequence. Where a model has several ends of sequence, that of the last token is of any of them.
     log_q
         Of each token under the proposal; ``None`` where texts are accepted whole, as exact ones are.
     log_w
-        ``log p(y) - log q(y)`` of the sequence, up to a constant of the group: equal for exact draws, ``-inf`` for a trajectory that
-        found no allowed token, which has the ids of another one. See :func:`weights`.
+        ``log p(y) - log q(y)`` of the sequence, up to a constant of the group: equal for exact draws, ``-inf`` for a trajectory
+        that found no allowed token, which has the ids of another one. See :func:`weights`.
     draw
         The draw that it comes from, with its text, guarantee and accounts.
     """
@@ -114,8 +115,8 @@ def _complete(draws: Draws) -> Iterator[Draw]:
     """Yield the draws of a group, and for each failure one of weight 0."""
     if not draws.weighed or draws.guarantee < Guarantee.WEIGHTED:
         raise UnsupportedError(
-            "Give phi='exact' or 'auto', weights (FieldsPhi(weights=True), LookaheadPhi(weights=True)) or Thinking(..., scope='joint'). "
-            f"The weights of these draws ({draws.guarantee}) to the conditioned policy are not known."
+            "Give phi='exact' or 'auto', weights (FieldsPhi(weights=True), LookaheadPhi(weights=True)) or "
+            f"Thinking(..., scope='joint'). The weights of these draws ({draws.guarantee}) to the conditioned policy are not known."
         )
     if not draws.items:
         raise EmptyLanguageError(
@@ -210,14 +211,14 @@ def rollout_func(output_type: Any, **options: Any) -> Callable[[list[Any], Any],
     """Return the ``rollout_func`` of a ``trl.GRPOTrainer``: roll-outs of its own model, at its temperature and length.
 
     Reward functions get the column ``rollout``, a list of :class:`Rollout`. ``logprobs`` are those of the model, so that the ratio of
-    every loss is 1 before the first update. Without ``phi="exact"`` every reward function has to be :func:`weighted`. Each call has
-    a seed of its own, from that of the trainer, and keeps nothing for the next: neither trees nor learned values.
+    every loss is 1 before the first update. Without ``phi="exact"`` every reward function has to be :func:`weighted`. Each call
+    has a seed of its own, from that of the trainer, and keeps nothing for the next: neither trees nor learned values.
 
     Parameters
     ----------
     output_type, **options
-        As for :func:`outlines_phi.Generator`: ``phi=``, ``banned_phrases=``, ... Under ``phi="exact"`` a ``BudgetError`` ends the training;
-        ``"auto"``, the default, goes on with weights.
+        As for :func:`outlines_phi.Generator`: ``phi=``, ``banned_phrases=``, ... Under ``phi="exact"`` a ``BudgetError`` ends the
+        training; ``"auto"``, the default, goes on with weights.
 
     Raises
     ------
@@ -269,8 +270,8 @@ def _check_options(trainer: Any) -> None:
     wrong = {name: value for name, value in given.items() if value and value != NEUTRAL[name]}
     if wrong:
         raise UnsupportedError(
-            f"Leave {', '.join(wrong)} at the default. {wrong} was given to the trainer, whose loss scores the model at its temperature, "
-            "by weights that are here, after prompts without tools."
+            f"Leave {', '.join(wrong)} at the default. {wrong} was given to the trainer, whose loss scores the model at its "
+            "temperature, by weights that are here, after prompts without tools."
         )
 
 
@@ -278,8 +279,8 @@ def _check_weighed(generator: PhiGenerator, reward_funcs: Sequence[Any]) -> None
     """Refuse reward functions that would leave weights out."""
     if not isinstance(generator.phi, ExactPhi) and not all(getattr(each, "weighs", False) for each in reward_funcs):
         raise UnsupportedError(
-            "Give the trainer reward_funcs=[outlines_phi.rl.weighted(reward)], or phi='exact' to rollout_func. These roll-outs have "
-            "weights, which TRL itself leaves out."
+            "Give the trainer reward_funcs=[outlines_phi.rl.weighted(reward)], or phi='exact' to rollout_func. These roll-outs "
+            "have weights, which TRL itself leaves out."
         )
 
 
