@@ -8,16 +8,16 @@ expected reward ``J = E_mu*[R]``. From ``grad log mu* = grad log p - grad log Ph
 So nothing of ``Phi`` has to be differentiated where the baseline is ``J``, but no other baseline will do: ``b = 0`` climbs
 ``E_p[R 1_L]``, the reward of the model left free. For a group of ``n`` draws and its mean reward the expectation is
 ``(1 - 1/n) grad J``: the loss of GRPO on ``log p`` is unbiased up to a constant, with sums over tokens (``loss_type="dr_grpo"``)
-and rewards as they are (``scale_rewards="none"``). Draws of a proposal ``q`` enter with ``w = p / q`` of the sequence, normalised over
-the group::
+and rewards as they are (``scale_rewards="none"``). Draws of a proposal ``q`` enter with ``w = p / q`` of the sequence, normalised
+over the group::
 
     A_i = n w_i (R_i - sum_j w_j R_j),     sum_i w_i = 1,     E[mean_i A_i grad log p(y_i)] = grad J + O(1 / n)
 
 which ratios by token, each clipped, are not. After updates ``mu*_new / mu*_old = (p_new / p_old) (Phi_old / Phi_new)``, and the
 last factor is common to a group: the ratio of GRPO is between the model's own probabilities, then and now, never ``log_q``.
 
-Masked roll-outs follow ``mu_proj(y) = p(y) / prod_t S(y_t)``. Unweighted they estimate ``Cov_mu_proj(R, grad log p)``, the gradient
-of no expected reward: in that of ``mu_proj`` stand the terms ``grad log S(y_t)`` too, and they do not cancel.
+Masked roll-outs follow ``mu_proj(y) = p(y) / prod_t S(y_t)``. Unweighted they estimate ``Cov_mu_proj(R, grad log p)``, which is not
+the gradient of ``E_mu_proj[R]`` either: that has the terms ``grad log S(y_t)`` too, and they do not cancel.
 """
 
 from __future__ import annotations
