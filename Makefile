@@ -35,10 +35,11 @@ test-guidance: $(VENV)-guidance/.dev
 test-ray: $(VENV)-ray/.dev
 	OMP_NUM_THREADS=1 $(VENV)-ray/bin/python -m pytest tests/hosts/test_ray.py tests/ray tests/cli/test_generate_ray.py
 
-# With the newest versions that pyproject.toml allows, in a minute: every door has the law, custom_generate, what hosts promise.
+# With the newest versions that pyproject.toml allows, in a minute: every door has the law, custom_generate, what hosts promise,
+# and roll-outs in TRL's own trainer.
 test-newest: $(VENV)-newest/.dev
 	OMP_NUM_THREADS=1 $(VENV)-newest/bin/python -m pytest --numprocesses auto --dist worksteal tests/plugin/test_roads.py \
-	  tests/plugin/hosts/test_custom_generate.py tests/hosts/test_hosts.py tests/lm/test_transformers_model.py
+	  tests/plugin/hosts/test_custom_generate.py tests/hosts/test_hosts.py tests/lm/test_transformers_model.py tests/test_rl.py
 
 # What measures, verifies and shows the package, in an environment of its own; it uses the languages of the tests here.
 test-workbench: $(VENV)-workbench/.dev
@@ -155,7 +156,7 @@ $(VENV)-newest/.dev: pyproject.toml constraints.txt
 	grep '^torch=' constraints.txt > $(VENV)-newest/constraints.txt
 	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)-newest/constraints.txt \
-	  --upgrade --upgrade-strategy eager -e ".[test]"
+	  --upgrade --upgrade-strategy eager -e ".[test,trl]"
 	touch $@
 
 # The site is made of the sources as they lie there, so that what the package needs is left out: the extra alone is installed.

@@ -56,6 +56,7 @@ RUNS: list[tuple[str, dict[str, Any], list[str]]] = [
     ("hosts", {"n": 2, "repeats": 1}, ["hosts_transformers"]),
     ("memory", {"calls": 6, "warm_up": 2, "every": 2}, ["memory"]),
     ("overhead", {"repeats": 2, "kept": 2}, ["overhead"]),
+    ("rl", {"seeds": 1, "steps": 2, "n": 4}, ["rl"]),
     ("smc", {"particles": 4, "repeats": 1}, ["smc"]),
 ]  # fmt: skip
 OVER_TEKKEN: list[tuple[str, dict[str, Any], list[str]]] = [

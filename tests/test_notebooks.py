@@ -97,6 +97,7 @@ EXPECTED = {
     "drafting.py": "The same distribution",
     "grammar.py": "the weights undo what masking does",
     "orders_batch.py": "model calls",
+    "rollouts.py": "healer after",
     "streaming.py": "cancelled: the essays took too long",
     "tactic.py": "attempts upon banned phrases",
     "probabilities.py": "the modes took none",

@@ -352,7 +352,7 @@ class PhiModel(Asynchronous, ABC):
         """Refuse a prompt that cannot be drawn, as far as that is known before any model call: too long, or empty."""
         self._request([prompt], table, options)
 
-    def _prompts(self, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
+    def prompt_ids(self, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
         """Return the token ids of prompts; refuse a text that holds special tokens of the chat template around it."""
         prompts = [self._prompt_ids(item) for item in inputs]
         if getattr(getattr(self, "type_adapter", None), "has_chat_template", False):
@@ -398,7 +398,7 @@ class PhiModel(Asynchronous, ABC):
         return Request(
             lm=self.lm,
             table=table,
-            prompts=(self if table.guide.thoughts is None else self._thinking)._prompts(inputs),
+            prompts=(self if table.guide.thoughts is None else self._thinking).prompt_ids(inputs),
             settings=options.settings,
             n=options.n,
             constraint=all_of(constraint, self._canonical) if canonical else constraint,

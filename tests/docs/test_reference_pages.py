@@ -18,7 +18,7 @@ RETURNED = {"plugin.generator.PhiGenerator", "lm.bundled"}
 
 
 def public() -> set[str]:
-    """The names that the stubs export, folders left out, and what has no stub: the errors and what vLLM loads."""
+    """The names that the stubs export, folders left out, and what has no stub: errors, roll-outs, what vLLM loads."""
     names = set()
     for stub in PACKAGE.rglob("__init__.pyi"):
         folder = stub.parent.relative_to(PACKAGE).as_posix().replace("/", ".").removeprefix(".")
@@ -38,6 +38,9 @@ def public() -> set[str]:
     )
     assert loaded
     names |= {f"errors.{name}" for name in named - names}
+    training = ast.parse((PACKAGE / "rl.py").read_text(encoding="utf-8")).body
+    defined = [node.name for node in training if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    names |= {f"rl.{name}" for name in defined if not name.startswith("_")}
     return names | {f"vllm.{name}" for name in re.findall(r'^ +"(\w+)":', loaded[1], re.MULTILINE)}
 
 
