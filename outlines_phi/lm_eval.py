@@ -1,0 +1,234 @@
+"""Evaluation by exact probabilities: a model for lm-evaluation-harness (``pip install "outlines_phi[lm-eval]"``).
+
+    python -m outlines_phi.lm_eval --model outlines_phi --model_args pretrained=... --tasks ... --batch_size 64
+
+is the harness's own command ``lm_eval``, which knows a model of another package only where that was imported.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NoReturn, TypeAlias
+
+import torch
+from lm_eval.__main__ import cli_evaluate
+from lm_eval.api.registry import register_model
+from lm_eval.models.huggingface import HFLM
+from lm_eval.models.utils import chunks, normalize_gen_kwargs
+from outlines.types import JsonSchema
+from outlines.types import regex as of_pattern
+from tqdm import tqdm
+
+from .errors import FitWarning, UnsupportedError
+from .fidelity.probabilities import Probabilities
+from .plugin.call import CallOptions
+from .plugin.generator import Generator, PhiGenerator
+from .plugin.hosts.transformers import from_transformers
+from .sampling.ranking import greedy_tokens
+
+Pair: TypeAlias = tuple[str, str]
+"""A context and a continuation."""
+
+RAW = {"temperature": 1.0, "repetition_penalty": 1.0}
+"""The distribution that is scored, whatever the model's ``generation_config`` says."""
+
+TOGETHER = 64
+"""Continuations of a context in one format, at most."""
+
+IDLE = (
+    *("truncation", "logits_cache", "max_length", "softmax_dtype", "mixed_precision_dtype", "max_batch_size"),
+    *("add_bos_token", "think_end_token"),
+)
+"""Arguments of the harness's own model that mean nothing here."""
+
+
+@register_model("outlines_phi")
+class ExactLM(HFLM):
+    """A model of Transformers of which continuations are scored over all their tokenizations.
+
+    With ``y`` what the model writes after a context, the score of a continuation ``c`` is, by ``ends``::
+
+        "open":  log P(y begins with c)         "text":  log P(y = c)
+
+    summed over all token sequences that spell it. The harness's own score is the term of one of them in the first sum. Blanks at
+    the end of a context belong to the continuation, as there.
+
+    Parameters
+    ----------
+    pretrained, **arguments
+        As for ``--model hf``, which loads the model, and knows its chat template.
+    ends, open_at
+        As for :func:`outlines_phi.Generator`.
+    tolerance
+        The most by which a score may lie below the logarithm of the exact probability, in nats.
+    phi, regex, json_schema
+        The estimator and the format of texts that are generated; a task's ``generation_kwargs`` may give another format.
+
+    Raises
+    ------
+    UnsupportedError
+        An argument of ``--model hf`` that means nothing here; says which.
+    """
+
+    def __init__(
+        self,
+        pretrained: Any,
+        *,
+        ends: str = "open",
+        open_at: str | None = None,
+        tolerance: float = 1e-3,
+        phi: Any = "auto",
+        regex: str | None = None,
+        json_schema: Any = None,
+        **arguments: Any,
+    ) -> None:
+        idle = [name for name in IDLE if arguments.get(name) is not None]
+        if idle or not str(arguments.get("batch_size", 1)).isdigit():
+            raise UnsupportedError(
+                f"Leave out {', '.join(idle) or 'batch_size=auto'}, and give batch_size= as a number of prompts. Contexts are read "
+                "whole, with the special tokens that the tokenizer puts before them."
+            )
+        super().__init__(pretrained, **arguments)
+        self.exact = from_transformers(self.model, self.tokenizer)
+        self.exact.type_adapter.has_chat_template = False  # contexts come out of it
+        self.ends, self.open_at, self.tolerance, self.phi = ends, open_at, tolerance, phi
+        self.formats = {"regex": regex, "json_schema": json_schema}
+
+    def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        """Return the score of each continuation, and whether what greedy decoding writes begins with it, or is it."""
+        pairs = [moved(*request.args) for request in requests]
+        bounds: dict[Pair, tuple[float, float]] = {}
+        first: dict[str, bytes] = {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)  # scores are not conditioned on the format
+            # A law has the tolerance of all its answers together: one of which it knows too little becomes a format of its own.
+            for together in (TOGETHER, 1):
+                wide = (pair for pair in pairs if pair not in bounds or self._is_wide(*bounds[pair]))
+                for contexts, answers in tqdm([*self._batches(wide, together)], disable=disable_tqdm, desc="Scoring"):
+                    for context, law in zip(contexts, self._laws(contexts, answers), strict=True):
+                        bounds |= {(context, answer): self._bounds(law, answer) for answer in answers}
+                        if law.beginnings is not None:
+                            first.setdefault(context, law.beginnings.tokens[0].text.encode())
+        greedy = self._greedy(pairs, first)
+        found = [(bounds[pair][0], self._begins(*greedy[pair[0]], pair[1])) for pair in pairs]
+        for request, score in zip(requests, found, strict=True):
+            self.cache_hook.add_partial("loglikelihood", request.args, score)
+        return found
+
+    def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> NoReturn:
+        raise UnsupportedError(
+            "Give --model hf for perplexities (loglikelihood_rolling). A document has more tokenizations than can be summed over, "
+            "and the probability of a single one is what that model computes."
+        )
+
+    def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
+        """Return a text of the task's format for each request: a draw, or the likeliest one where the task does not sample."""
+        groups = defaultdict[str, list[int]](list)
+        for at, request in enumerate(requests):
+            groups[json.dumps(request.args[1], sort_keys=True)].append(at)
+        written: dict[int, str] = {}
+        for given, places in groups.items():
+            generator, keywords = self._generation(json.loads(given))
+            for some in tqdm([*chunks(places, self.batch_size)], disable=disable_tqdm, desc="Generating"):
+                prompts = [self._prompt(requests[at].args[0]) for at in some]
+                seed = int(torch.randint(2**31, ()))  # of the harness's torch_random_seed
+                written |= zip(some, generator.batch(prompts, seed=seed, **keywords), strict=True)
+        for at, text in written.items():
+            self.cache_hook.add_partial("generate_until", requests[at].args, text)
+        return [written[at] for at in range(len(requests))]
+
+    def _generation(self, given: dict[str, Any]) -> tuple[PhiGenerator, dict[str, Any]]:
+        """Return the generator of a task, and the keywords of its calls."""
+        own = {name: given.pop(name) for name in self.formats if name in given} or self.formats
+        form = {name: value for name, value in own.items() if value is not None}
+        if len(form) != 1:
+            raise UnsupportedError(
+                "Give one of regex= and json_schema=, in the task's generation_kwargs or in --model_args, or --model hf for free "
+                f"text. {' and '.join(form) or 'Neither'} was given."
+            )
+        keywords: dict[str, Any] = dict(normalize_gen_kwargs(given, self.max_gen_toks))
+        keywords |= {"stop": keywords.pop("until"), "max_new_tokens": keywords.pop("max_gen_toks")}
+        if not keywords["do_sample"]:
+            del keywords["temperature"]
+        output_type = of_pattern(form["regex"]) if "regex" in form else JsonSchema(form["json_schema"])
+        return Generator(self.exact, output_type, phi=self.phi), RAW | keywords
+
+    def _prompt(self, context: str) -> str:
+        """Return the text that a context is read from: it begins with one token of the beginning, where that is known."""
+        begin, before = self.tokenizer.decode(self.prefix_token_id), self.tokenizer("")["input_ids"]
+        return context.removeprefix(begin) if before[:1] == [self.prefix_token_id] else context or begin
+
+    def _batches(self, pairs: Iterable[Pair], together: int) -> Iterator[tuple[list[str], tuple[str, ...]]]:
+        """Yield contexts that have the same answers, ``batch_size`` at once, with these answers."""
+        answers, contexts = defaultdict[str, set[str]](set), defaultdict[tuple[str, ...], list[str]](list)
+        for context, answer in pairs:
+            answers[context].add(answer)
+        for context, each in answers.items():
+            for some in chunks(sorted(each), together):
+                contexts[tuple(some)].append(context)
+        for given, rows in contexts.items():
+            yield from ((batch, given) for batch in chunks(rows, self.batch_size))
+
+    def _laws(self, contexts: Iterable[str], answers: tuple[str, ...]) -> list[Probabilities]:
+        generator = Generator(self.exact, Literal[answers], ends=self.ends, open_at=self.open_at)
+        most = max(len(answer.encode()) for answer in answers) + 2  # a token a byte, and what ends it
+        prompts = map(self._prompt, contexts)
+        return generator.probabilities_batch([*prompts], tolerance=self.tolerance, max_new_tokens=most, **RAW)
+
+    def _bounds(self, law: Probabilities, answer: str) -> tuple[float, float]:
+        """Return bounds of the score: a text that begins with a longer answer of the law begins with this one, too."""
+        low, high = law.log_z_bounds
+        entries = [law[longer] for longer in law if self._begins(longer.encode(), True, answer)]
+        p, most = sum(entry.p for entry in entries), law.other[1] + sum(entry.hi for entry in entries)
+        return (low + math.log(p) if p > 0 else -math.inf), high + (math.log(min(most, 1.0)) if most > 0 else -math.inf)
+
+    def _is_wide(self, low: float, high: float) -> bool:
+        return high > -math.inf and high - low > self.tolerance
+
+    def _begins(self, text: bytes, ended: bool, answer: str) -> bool:
+        """Return whether a text, or the beginning of one that has not ended, is for certain a case of an answer."""
+        written = answer.encode()
+        after = text[len(written) :].decode(errors="ignore")
+        if self.ends == "text" or not text.startswith(written):
+            return ended and text == written
+        return self.open_at is None or (bool(re.match(self.open_at, after)) if after else ended)
+
+    def _greedy(self, pairs: Iterable[Pair], first: dict[str, bytes]) -> dict[str, tuple[bytes, bool]]:
+        """Return what greedy decoding writes after each context, as far as the answers ask, and whether the text ends there."""
+        vocabulary, answers = self.exact.lm.vocabulary, defaultdict[str, list[str]](list)
+        for context, answer in pairs:
+            answers[context].append(answer)
+
+        def is_open(context: str, text: bytes) -> bool:
+            """True where one of the answers may still be begun."""
+            going = (answer for answer in answers[context] if answer.encode().startswith(text))
+            return any(not self._begins(text, False, answer) for answer in going)
+
+        found = {context: (first.get(context, b""), False) for context in answers}
+        asked = [context for context, (text, _) in found.items() if is_open(context, text) or "\ufffd".encode() in text]
+        options = CallOptions.read({**RAW, "max_new_tokens": 2}, self.exact.defaults)
+        for batch in chunks(asked, self.batch_size):
+
+            def goes_on(row: int, ids: Sequence[int], batch: Sequence[str] = batch) -> bool:
+                return bool(vocabulary.tokens[ids[-1]]) and is_open(batch[row], vocabulary.decode(ids))
+
+            table = Generator(self.exact, Literal["-"]).table  # of any format: nothing is asked of it
+            with self.exact.asking([*map(self._prompt, batch)], table, options) as request:
+                for context, ids in zip(batch, greedy_tokens(request, goes_on), strict=True):
+                    found[context] = vocabulary.decode(ids), ids[-1] in vocabulary.eos_ids
+        return found
+
+
+def moved(context: str, continuation: str) -> Pair:
+    """Return context and continuation with the blanks at the context's end before the continuation."""
+    stem = context.rstrip()
+    return stem, context[len(stem) :] + continuation
+
+
+if __name__ == "__main__":
+    cli_evaluate()
