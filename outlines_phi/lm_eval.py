@@ -8,11 +8,9 @@ is the harness's own command ``lm_eval``, which knows a model of another package
 from __future__ import annotations
 
 import json
-import math
 import re
-import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NoReturn, TypeAlias
 
 import torch
@@ -24,12 +22,15 @@ from outlines.types import JsonSchema
 from outlines.types import regex as of_pattern
 from tqdm import tqdm
 
-from .errors import FitWarning, UnsupportedError
-from .fidelity.probabilities import Probabilities
-from .plugin.call import CallOptions
+from .errors import BudgetError, UnsupportedError
+from .phi.tree.best_first import enumerate_together, expand_usual
+from .phi.tree.evaluator import Evaluator
+from .phi.tree.tree import BoundsTree
 from .plugin.generator import Generator, PhiGenerator
 from .plugin.hosts.transformers import from_transformers
 from .sampling.ranking import greedy_tokens
+from .sampling.sampler import Request
+from .settings import SamplingSettings
 
 Pair: TypeAlias = tuple[str, str]
 """A context and a continuation."""
@@ -37,8 +38,8 @@ Pair: TypeAlias = tuple[str, str]
 RAW = {"temperature": 1.0, "repetition_penalty": 1.0}
 """The distribution that is scored, whatever the model's ``generation_config`` says."""
 
-TOGETHER = 64
-"""Continuations of a context in one format, at most."""
+TOKENS = 100_000
+"""Prefixes of the tokenizations of a continuation that are evaluated, at most."""
 
 IDLE = (
     *("truncation", "logits_cache", "max_length", "softmax_dtype", "mixed_precision_dtype", "max_batch_size"),
@@ -102,20 +103,15 @@ class ExactLM(HFLM):
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Return the score of each continuation, and whether what greedy decoding writes begins with it, or is it."""
         pairs = [moved(*request.args) for request in requests]
-        bounds: dict[Pair, tuple[float, float]] = {}
-        first: dict[str, bytes] = {}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)  # scores are not conditioned on the format
-            # A law has the tolerance of all its answers together: one of which it knows too little becomes a format of its own.
-            for together in (TOGETHER, 1):
-                wide = (pair for pair in pairs if pair not in bounds or self._is_wide(*bounds[pair]))
-                for contexts, answers in tqdm([*self._batches(wide, together)], disable=disable_tqdm, desc="Scoring"):
-                    for context, law in zip(contexts, self._laws(contexts, answers), strict=True):
-                        bounds |= {(context, answer): self._bounds(law, answer) for answer in answers}
-                        if law.beginnings is not None:
-                            first.setdefault(context, law.beginnings.tokens[0].text.encode())
-        greedy = self._greedy(pairs, first)
-        found = [(bounds[pair][0], self._begins(*greedy[pair[0]], pair[1])) for pair in pairs]
+        log_p: dict[Pair, float] = {}
+        lines: dict[str, tuple[bytes, bool]] = {}
+        for some in tqdm([*chunks(sorted(set(pairs)), self.batch_size)], disable=disable_tqdm, desc="Scoring"):
+            for pair, tree in zip(some, self._trees(some), strict=True):
+                log_p[pair] = tree.root.log_lower
+                if tree.beginnings is not None:
+                    lines.setdefault(pair[0], (tree.beginnings.tokens[0].text.encode(), False))
+        self._go_on(lines, pairs)
+        found = [(log_p[pair], self._begins(*lines[pair[0]], pair[1])) for pair in pairs]
         for request, score in zip(requests, found, strict=True):
             self.cache_hook.add_partial("loglikelihood", request.args, score)
         return found
@@ -163,32 +159,28 @@ class ExactLM(HFLM):
         begin, before = self.tokenizer.decode(self.prefix_token_id), self.tokenizer("")["input_ids"]
         return context.removeprefix(begin) if before[:1] == [self.prefix_token_id] else context or begin
 
-    def _batches(self, pairs: Iterable[Pair], together: int) -> Iterator[tuple[list[str], tuple[str, ...]]]:
-        """Yield contexts that have the same answers, ``batch_size`` at once, with these answers."""
-        answers, contexts = defaultdict[str, set[str]](set), defaultdict[tuple[str, ...], list[str]](list)
-        for context, answer in pairs:
-            answers[context].add(answer)
-        for context, each in answers.items():
-            for some in chunks(sorted(each), together):
-                contexts[tuple(some)].append(context)
-        for given, rows in contexts.items():
-            yield from ((batch, given) for batch in chunks(rows, self.batch_size))
+    def _ask(self, contexts: Sequence[str], answer: str) -> Request:
+        """Return the request of texts that begin with an answer, or are it, after contexts."""
+        table = Generator(self.exact, Literal[answer], ends=self.ends, open_at=self.open_at).table
+        prompts = [tuple(self.tok_encode(context) if context else [self.prefix_token_id]) for context in contexts]
+        settings = SamplingSettings(max_new_tokens=len(answer.encode()) + 2)  # a token a byte, and what ends it
+        return Request(lm=self.exact.lm, table=table, prompts=prompts, settings=settings)
 
-    def _laws(self, contexts: Iterable[str], answers: tuple[str, ...]) -> list[Probabilities]:
-        generator = Generator(self.exact, Literal[answers], ends=self.ends, open_at=self.open_at)
-        most = max(len(answer.encode()) for answer in answers) + 2  # a token a byte, and what ends it
-        prompts = map(self._prompt, contexts)
-        return generator.probabilities_batch([*prompts], tolerance=self.tolerance, max_new_tokens=most, **RAW)
-
-    def _bounds(self, law: Probabilities, answer: str) -> tuple[float, float]:
-        """Return bounds of the score: a text that begins with a longer answer of the law begins with this one, too."""
-        low, high = law.log_z_bounds
-        entries = [law[longer] for longer in law if self._begins(longer.encode(), True, answer)]
-        p, most = sum(entry.p for entry in entries), law.other[1] + sum(entry.hi for entry in entries)
-        return (low + math.log(p) if p > 0 else -math.inf), high + (math.log(min(most, 1.0)) if most > 0 else -math.inf)
-
-    def _is_wide(self, low: float, high: float) -> bool:
-        return high > -math.inf and high - low > self.tolerance
+    def _trees(self, pairs: Sequence[Pair]) -> list[BoundsTree]:
+        """Return the tree of each answer, enumerated to the tolerance: an answer is a format, of which a score is ``log Phi``."""
+        asked = [self._ask([context], answer) for context, answer in pairs]
+        trees = [BoundsTree(one.table, one.budgets[0], start=one.starts[0]) for one in asked]
+        evaluator = Evaluator(self.exact.lm, SamplingSettings(), [one.prompts[0] for one in asked], trees)
+        expand_usual(trees, evaluator)
+        reached = enumerate_together(trees, evaluator, self.tolerance, TOKENS)
+        if not all(reached):
+            low, high = trees[reached.index(False)].log_bounds
+            raise BudgetError.of(
+                "Give a larger tolerance= in --model_args",
+                f"{TOKENS:,} tokens left the score of {pairs[reached.index(False)][1]!r:.80} between {low:.4g} and {high:.4g}",
+                log_z_bounds=(low, high),
+            )
+        return trees
 
     def _begins(self, text: bytes, ended: bool, answer: str) -> bool:
         """Return whether a text, or the beginning of one that has not ended, is for certain a case of an answer."""
@@ -198,8 +190,8 @@ class ExactLM(HFLM):
             return ended and text == written
         return self.open_at is None or (bool(re.match(self.open_at, after)) if after else ended)
 
-    def _greedy(self, pairs: Iterable[Pair], first: dict[str, bytes]) -> dict[str, tuple[bytes, bool]]:
-        """Return what greedy decoding writes after each context, as far as the answers ask, and whether the text ends there."""
+    def _go_on(self, lines: dict[str, tuple[bytes, bool]], pairs: Iterable[Pair]) -> None:
+        """Write ``lines``, of greedy decoding by context, and whether the text ends there, on as far as the answers ask."""
         vocabulary, answers = self.exact.lm.vocabulary, defaultdict[str, list[str]](list)
         for context, answer in pairs:
             answers[context].append(answer)
@@ -209,19 +201,18 @@ class ExactLM(HFLM):
             going = (answer for answer in answers[context] if answer.encode().startswith(text))
             return any(not self._begins(text, False, answer) for answer in going)
 
-        found = {context: (first.get(context, b""), False) for context in answers}
-        asked = [context for context, (text, _) in found.items() if is_open(context, text) or "\ufffd".encode() in text]
-        options = CallOptions.read({**RAW, "max_new_tokens": 2}, self.exact.defaults)
+        first = {context: lines.setdefault(context, (b"", False))[0] for context in answers}
+        asked = [context for context, text in first.items() if "\ufffd".encode() in text or is_open(context, text)]
         for batch in chunks(asked, self.batch_size):
 
             def goes_on(row: int, ids: Sequence[int], batch: Sequence[str] = batch) -> bool:
                 return bool(vocabulary.tokens[ids[-1]]) and is_open(batch[row], vocabulary.decode(ids))
 
-            table = Generator(self.exact, Literal["-"]).table  # of any format: nothing is asked of it
-            with self.exact.asking([*map(self._prompt, batch)], table, options) as request:
-                for context, ids in zip(batch, greedy_tokens(request, goes_on), strict=True):
-                    found[context] = vocabulary.decode(ids), ids[-1] in vocabulary.eos_ids
-        return found
+            written = greedy_tokens(self._ask(batch, answers[batch[0]][0]), goes_on)
+            lines |= {
+                context: (vocabulary.decode(ids), ids[-1] in vocabulary.eos_ids)
+                for context, ids in zip(batch, written, strict=True)
+            }
 
 
 def moved(context: str, continuation: str) -> Pair:

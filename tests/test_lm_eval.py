@@ -33,7 +33,7 @@ def loaded() -> Any:
 
 
 def harness(loaded: Any, kind: Any = ExactLM, **arguments: Any) -> Any:
-    return kind(loaded[0], tokenizer=loaded[1], batch_size=64, **arguments)
+    return kind(loaded[0], **{"tokenizer": loaded[1], "batch_size": 64} | arguments)
 
 
 def asked(kind: str, *arguments: Any) -> Instance:
@@ -45,7 +45,7 @@ def scores(lm: Any, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]
 
 
 class Enumeration:
-    """Sums over all token sequences, by plain forward passes of the model."""
+    """Sums over all token sequences, and greedy decoding, by plain forward passes of the model."""
 
     def __init__(self, loaded: Any) -> None:
         self.model, self.tokenizer = loaded
@@ -59,64 +59,89 @@ class Enumeration:
                 self.known[ids] = self.model(torch.tensor([ids])).logits[0, -1].double().softmax(-1)
         return self.known[ids]
 
-    def p(self, context: str, answer: str, ends: str) -> float:
-        return self._p(tuple(self.tokenizer(context)["input_ids"]), answer.encode(), ends)
+    def prompt(self, context: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer(context or self.tokenizer.eos_token)["input_ids"])
 
-    def _p(self, ids: tuple[int, ...], rest: bytes, ends: str) -> float:
-        law = self.next(ids)
+    def p(self, context: str, answer: str, *, ends: bool = False) -> float:
+        return self._p(self.prompt(context), answer.encode(), ends)
+
+    def _p(self, ids: tuple[int, ...], rest: bytes, ends: bool) -> float:
+        law, total = self.next(ids), 0.0
         if not rest:
             return float(law[self.eos].sum())
-        total = 0.0
         for token, written in enumerate(self.tokens):
-            if written and ends == "open" and written.startswith(rest):
+            if written.startswith(rest) and not ends:
                 total += float(law[token])
             elif written and rest.startswith(written):
                 total += float(law[token]) * self._p((*ids, token), rest[len(written) :], ends)
         return total
 
-    def greedy(self, context: str, tokens: int) -> tuple[bytes, bool]:
-        ids = tuple(self.tokenizer(context)["input_ids"])
-        start = len(ids)
-        while len(ids) < start + tokens and (best := int(self.next(ids).argmax())) not in self.eos:
+    def greedy(self, context: str, most: int = 20) -> tuple[str, bool]:
+        ids = start = self.prompt(context)
+        while len(ids) < len(start) + most and (best := int(self.next(ids).argmax())) not in self.eos:
             ids = (*ids, best)
-        return b"".join(self.tokens[token] for token in ids[start:]), len(ids) < start + tokens
+        return b"".join(self.tokens[token] for token in ids[len(start) :]).decode(), len(ids) < len(start) + most
 
 
-def test_scores_of_64_questions_are_sums_over_all_tokenizations_at_one_model_call(loaded: Any) -> None:
-    contexts = [f"Person: {one} is a {job}. City: Rome. Person: {NAMES[0]} is a" for one, job in product(NAMES, JOBS)]
+@pytest.fixture(scope="module")
+def enumeration(loaded: Any) -> Enumeration:
+    return Enumeration(loaded)
+
+
+def test_64_questions_are_scored_by_all_tokenizations_in_one_model_call(loaded: Any, enumeration: Enumeration) -> None:
+    contexts = [f"Person: {one} is a {job}. City: Rome. Person: Nora is a" for one, job in product(NAMES, JOBS)]
     pairs = list(product(contexts, (" baker", " nurse", " teacher")))
-    lm, enumeration = harness(loaded), Enumeration(loaded)
-    meter = Meter(loaded[0])
+    lm, meter = harness(loaded, batch_size=192), Meter(loaded[0])
     found = scores(lm, pairs)
-    calls = meter.read()[0]
-    assert calls == 1
-    for (context, answer), (log_p, _) in zip(pairs, found, strict=True):
-        assert log_p == pytest.approx(math.log(enumeration.p(context, answer, "open")), abs=1e-6)
+    assert meter.calls == 1
+    for (context, answer), (log_p, _) in list(zip(pairs, found, strict=True))[::40]:
+        assert log_p == pytest.approx(math.log(enumeration.p(context, answer)), abs=1e-6)
 
 
-CASES = [
-    ("open", None, [" Lisbon", " Lima", " Li", " London town"]),  # one begins another
-    ("text", None, [" Lisbon", " Lima", " Li", " London town"]),
-    ("open", "[^a-z]", [" Li", " Lisbon", " Lisbon."]),
-]
-CONTEXTS = "Person: Nora is a baker. City:", "Person: Hugo is a nurse. City: ", ""
+QUESTIONS = "Person: Nora is a baker. City:", "Person: Hugo is a nurse. City: ", ""
+CITIES = " Li", " Lisbon", " Rome", " Lisbon,"  # one begins another
 
 
-@pytest.mark.parametrize(("ends", "open_at", "answers"), CASES)
-def test_each_score_is_within_its_tolerance(loaded: Any, ends: str, open_at: str | None, answers: list[str]) -> None:
-    lm, enumeration = harness(loaded, ends=ends, open_at=open_at, tolerance=1e-7), Enumeration(loaded)
-    pairs = list(product(CONTEXTS, answers))
-    for (context, answer), (log_p, greedy) in zip(pairs, scores(lm, pairs), strict=True):
-        stem = context.rstrip()
-        blank = context[len(stem) :]
-        p = enumeration.p(stem or "<|endoftext|>", blank + answer, "text" if ends == "text" else "open")
-        if open_at is not None:
-            p = sum(
-                enumeration.p(stem or "<|endoftext|>", blank + answer + chr(code), "open")
-                for code in range(128)
-                if not chr(code).islower()
-            ) + enumeration.p(stem or "<|endoftext|>", blank + answer, "text")
-        assert log_p == pytest.approx(math.log(p), abs=1e-6), (context, answer)
-        text, ended = enumeration.greedy(stem or "<|endoftext|>", 20)
-        begun = text.startswith((blank + answer).encode())
-        assert greedy == ((ended and text == (blank + answer).encode()) if ends == "text" else begun), (text, answer)
+def begun(enumeration: Enumeration, context: str, answer: str) -> float:
+    return enumeration.p(context, answer)
+
+
+def ended(enumeration: Enumeration, context: str, answer: str) -> float:
+    return enumeration.p(context, answer, ends=True)
+
+
+def before_a_mark(enumeration: Enumeration, context: str, answer: str) -> float:
+    return sum(enumeration.p(context, answer + mark) for mark in ".,") + enumeration.p(context, answer, ends=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exact", "greedy"),
+    [
+        ({"ends": "open"}, begun, lambda text, end, answer: text.startswith(answer)),
+        ({"ends": "text"}, ended, lambda text, end, answer: end and text == answer),
+        ({"open_at": "[.,]"}, before_a_mark, lambda text, end, answer: text.startswith((answer + ".", answer + ","))),
+    ],
+)
+def test_scores_are_within_their_tolerance(
+    loaded: Any, enumeration: Enumeration, arguments: dict[str, Any], exact: Any, greedy: Any
+) -> None:
+    lm, pairs = harness(loaded, tolerance=1e-7, **arguments), list(product(QUESTIONS, CITIES))
+    for (context, answer), (log_p, is_greedy) in zip(pairs, scores(lm, pairs), strict=True):
+        stem = context.rstrip()  # blanks belong to the answer, as in the harness
+        answer = context[len(stem) :] + answer
+        assert log_p == pytest.approx(math.log(exact(enumeration, stem, answer)), abs=1e-6)
+        assert is_greedy == greedy(*enumeration.greedy(stem), answer)
+
+
+def test_what_greedy_decoding_writes_is_greedy(loaded: Any, enumeration: Enumeration) -> None:
+    context = "Person: Nora is a baker. City:"
+    line, _ = enumeration.greedy(context)
+    answers = line[:4], line[:9], line[:6] + "~"
+    assert [greedy for _, greedy in scores(harness(loaded), [(context, answer) for answer in answers])] == [True, True, False]
+
+
+def test_the_score_of_one_tokenization_is_another(loaded: Any, enumeration: Enumeration) -> None:
+    """The power control: the harness's own model fails the law that is tested above."""
+    context, answer = "Person: Nora is a baker. City:", " Lisbon"
+    ((usual, _),) = scores(harness(loaded, HFLM), [(context, answer)])
+    assert usual < math.log(enumeration.p(context, answer)) - 1
