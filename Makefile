@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo docs figures proofs test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray test-newest test-workbench test-browser real lint types format clean
+.PHONY: demo docs figures proofs test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray test-extras test-newest test-workbench test-browser real lint types format clean
 .DEFAULT_GOAL := test
 # What pytest makes of the assertions is kept from one run to the next.
 unexport PYTHONDONTWRITEBYTECODE
@@ -34,6 +34,10 @@ test-guidance: $(VENV)-guidance/.dev
 # A cluster of this machine, with actors of which one is killed. Ray writes under /tmp/ray.
 test-ray: $(VENV)-ray/.dev
 	OMP_NUM_THREADS=1 $(VENV)-ray/bin/python -m pytest tests/hosts/test_ray.py tests/ray tests/cli/test_generate_ray.py
+
+# What other packages build on this one: the harness that evaluates models.
+test-extras: $(VENV)-extras/.dev
+	OMP_NUM_THREADS=1 $(VENV)-extras/bin/python -m pytest tests/test_lm_eval.py
 
 # With the newest versions that pyproject.toml allows, in a minute: every door has the law, custom_generate, what hosts promise.
 test-newest: $(VENV)-newest/.dev
@@ -87,7 +91,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm $(VENV)-guidance $(VENV)-ray $(VENV)-newest $(VENV)-workbench $(VENV)-docs $(VENV)-real .cache site
+	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm $(VENV)-guidance $(VENV)-ray $(VENV)-extras $(VENV)-newest $(VENV)-workbench $(VENV)-docs $(VENV)-real .cache site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -108,9 +112,10 @@ $(VENV)-llamacpp/.dev: INSTALL = -e ".[test,llamacpp]" gguf
 $(VENV)-mlx/.dev: INSTALL = -e ".[test,mlx]" "mlx[cpu]"
 $(VENV)-ray/.dev: INSTALL = -e ".[test,ray]" "ray[data]==2.60.0"
 $(VENV)-workbench/.dev: INSTALL = -e . -e "./workbench[test]"
-$(VENV)-real/.dev: INSTALL = -e ".[test]" -e ./workbench gguf
+$(VENV)-extras/.dev: INSTALL = -e ".[test,lm-eval]"
+$(VENV)-real/.dev: INSTALL = -e ".[test,lm-eval]" -e ./workbench gguf
 $(VENV)-workbench/.dev $(VENV)-real/.dev: workbench/pyproject.toml
-$(VENV)-llamacpp/.dev $(VENV)-mlx/.dev $(VENV)-ray/.dev $(VENV)-workbench/.dev $(VENV)-real/.dev: $(VENV)-%/.dev: pyproject.toml constraints.txt
+$(VENV)-llamacpp/.dev $(VENV)-mlx/.dev $(VENV)-ray/.dev $(VENV)-extras/.dev $(VENV)-workbench/.dev $(VENV)-real/.dev: $(VENV)-%/.dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-$*
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(INSTALL)

@@ -1,10 +1,10 @@
 """The scores of lm-evaluation-harness by exact probabilities, against sums over all token sequences of the bundled model."""
 
+import json
 import math
-import sys
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,7 +137,11 @@ def test_what_greedy_decoding_writes_is_greedy(loaded: Any, enumeration: Enumera
     context = "Person: Nora is a baker. City:"
     line, _ = enumeration.greedy(context)
     answers = line[:4], line[:9], line[:6] + "~"
-    assert [greedy for _, greedy in scores(harness(loaded), [(context, answer) for answer in answers])] == [True, True, False]
+    assert [greedy for _, greedy in scores(harness(loaded), [(context, answer) for answer in answers])] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_the_score_of_one_tokenization_is_another(loaded: Any, enumeration: Enumeration) -> None:
@@ -145,3 +149,62 @@ def test_the_score_of_one_tokenization_is_another(loaded: Any, enumeration: Enum
     context, answer = "Person: Nora is a baker. City:", " Lisbon"
     ((usual, _),) = scores(harness(loaded, HFLM), [(context, answer)])
     assert usual < math.log(enumeration.p(context, answer)) - 1
+
+
+def written(lm: Any, context: str, **keywords: Any) -> str:
+    (text,) = lm.generate_until([asked("generate_until", context, keywords)], disable_tqdm=True)
+    return text
+
+
+def test_texts_are_of_the_format_of_the_task_or_of_the_model(loaded: Any) -> None:
+    schema = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["age"]}
+    lm, prompt = harness(loaded, regex="[a-z]{3,4}"), "Person: Nora. JSON: "
+    likeliest = written(lm, prompt, max_gen_toks=6)
+    assert re.fullmatch("[a-z]{3,4}", likeliest) and likeliest == written(lm, prompt, max_gen_toks=6, temperature=0)
+    drawn = {written(lm, prompt, regex="[0-9]{2}", do_sample=True, temperature=2.0) for _ in range(8)}
+    assert len(drawn) > 1 and all(re.fullmatch("[0-9]{2}", text) for text in drawn)
+    assert written(lm, prompt, regex="a{1,4}b?", until=["aa"], max_gen_toks=8, do_sample=True) in ("a", "ab")
+    assert json.loads(written(harness(loaded, json_schema=schema), prompt, max_gen_toks=16))["age"] in range(100)
+
+
+def test_what_is_not_honoured_is_refused(loaded: Any) -> None:
+    lm = harness(loaded)
+    for call, remedy in {
+        lambda: written(lm, "City: "): "--model hf for free text",
+        lambda: written(lm, "City: ", regex="a", json_schema="{}"): "regex and json_schema",
+        lambda: written(lm, "City: ", regex="[a-z]", num_beams=4): "num_beams",
+        lambda: lm.loglikelihood_rolling([asked("loglikelihood_rolling", "A document.")]): "--model hf",
+        lambda: harness(loaded, max_length=20): "max_length",
+        lambda: harness(loaded, batch_size="auto"): "batch_size",
+        lambda: scores(harness(loaded, ends="text", open_at="x"), [("City:", " Rome")]): "open_at",
+    }.items():
+        with pytest.raises(UnsupportedError, match=remedy):
+            call()
+
+
+def test_the_harness_evaluates_a_task_by_the_name_of_the_model(enumeration: Enumeration) -> None:
+    choices = [" Rome", " Lisbon", " Li"]
+    task = {
+        "task": "cities",
+        "custom_dataset": lambda **_: {"test": [{"name": name} for name in NAMES[:2]]},
+        "test_split": "test",
+        "output_type": "multiple_choice",
+        "doc_to_text": "Person: {{name}} is a baker. City:",
+        "doc_to_choice": [choice[1:] for choice in choices],
+        "doc_to_target": 1,
+        "metric_list": [{"metric": "acc"}, {"metric": "acc_norm"}],
+    }
+    arguments = {"pretrained": str(bundled.path()), "dtype": "float64"}
+    found = simple_evaluate(
+        "outlines_phi",
+        arguments,
+        tasks=[task],
+        batch_size=8,
+        device="cpu",
+        bootstrap_iters=0,
+        apply_chat_template=False,
+    )
+    for name, sample in zip(NAMES, found["samples"]["cities"], strict=False):
+        exact = [math.log(enumeration.p(f"Person: {name} is a baker. City:", choice)) for choice in choices]
+        assert [log_p for log_p, _ in sample["filtered_resps"]] == pytest.approx(exact, abs=2e-3)
+        assert sample["acc"] == float(max(exact) == exact[1])
