@@ -150,7 +150,7 @@ class ExactLM(HFLM):
         keywords: dict[str, Any] = dict(normalize_gen_kwargs(given, self.max_gen_toks))
         keywords |= {"stop": keywords.pop("until"), "max_new_tokens": keywords.pop("max_gen_toks")}
         if not keywords["do_sample"]:
-            del keywords["temperature"]
+            keywords.pop("temperature", None)
         output_type = of_pattern(form["regex"]) if "regex" in form else JsonSchema(form["json_schema"])
         return Generator(self.exact, output_type, phi=self.phi), RAW | keywords
 

@@ -17,7 +17,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
 from benchmarks.peers.meter import Meter
-from outlines_phi.errors import UnsupportedError
+from outlines_phi.errors import BudgetError, UnsupportedError
 from outlines_phi.lm import bundled
 from outlines_phi.lm_eval import ExactLM
 
@@ -151,13 +151,23 @@ def test_the_score_of_one_tokenization_is_another(loaded: Any, enumeration: Enum
     assert usual < math.log(enumeration.p(context, answer)) - 1
 
 
+def test_a_score_that_is_not_reached_is_an_error(loaded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outlines_phi.lm_eval.TOKENS", 2)
+    with pytest.raises(BudgetError, match="tolerance"):
+        scores(harness(loaded, tolerance=1e-9), [(QUESTIONS[0], " Lisbon, in the south")])
+
+
 def written(lm: Any, context: str, **keywords: Any) -> str:
     (text,) = lm.generate_until([asked("generate_until", context, keywords)], disable_tqdm=True)
     return text
 
 
 def test_texts_are_of_the_format_of_the_task_or_of_the_model(loaded: Any) -> None:
-    schema = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["age"]}
+    schema = {
+        "type": "object",
+        "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 99}},
+        "required": ["age"],
+    }
     lm, prompt = harness(loaded, regex="[a-z]{3,4}"), "Person: Nora. JSON: "
     likeliest = written(lm, prompt, max_gen_toks=6)
     assert re.fullmatch("[a-z]{3,4}", likeliest) and likeliest == written(lm, prompt, max_gen_toks=6, temperature=0)

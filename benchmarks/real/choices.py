@@ -22,8 +22,9 @@ from benchmarks.real.rows import Row, kept_rows, say, share_interval
 from benchmarks.real.tasks import data
 
 FORMS = "message", "completion"
+USUAL = "one tokenization"
 SCORES: dict[str, dict[str, Any] | None] = {
-    "one tokenization": None,
+    USUAL: None,
     "begins with": {"ends": "open", "tolerance": 0.01},
     "is": {"ends": "text", "tolerance": 0.01},
 }
@@ -76,9 +77,7 @@ def best(trial: Mapping[str, Any]) -> tuple[int, int]:
 def summary(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of the table."""
     about, trials = row["about"], row["trials"]
-    (usual,) = (
-        kept["trials"] for kept in kept_rows("choices") if kept["about"] == about | {"method": "one tokenization"}
-    )
+    usual = next((kept["trials"] for kept in kept_rows("choices") if kept["about"] == about | {"method": USUAL}), {})
     right = [[choice == trial["right"] for choice in best(trial)] for trial in trials.values()]
     shares = [
         "{:.2f} ({:.2f} to {:.2f})".format(n / len(right), *share_interval(n, len(right)))
@@ -87,7 +86,7 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
     both = [(trial, usual[i]) for i, trial in trials.items() if i in usual]
     others = [sum(best(one)[k] != best(other)[k] for one, other in both) for k in (0, 1)]
     gains = [a - b for one, other in both for a, b in zip(one["log_p"], other["log_p"], strict=True)]
-    same = about["method"] == "one tokenization"
+    same = about["method"] == USUAL
     return {
         "form": about["task"],
         "score": about["method"],
