@@ -11,15 +11,14 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import torch
 from lm_eval.__main__ import cli_evaluate
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
 from lm_eval.models.utils import chunks, normalize_gen_kwargs
-from outlines.types import JsonSchema
-from outlines.types import regex as of_pattern
+from outlines.types.dsl import Choice, JsonSchema, Regex
 from tqdm import tqdm
 
 from .errors import BudgetError, UnsupportedError
@@ -32,13 +31,13 @@ from .sampling.ranking import greedy_tokens
 from .sampling.sampler import Request
 from .settings import SamplingSettings
 
-Pair: TypeAlias = tuple[str, str]
-"""A context and a continuation."""
+Continuation: TypeAlias = tuple[str, str]
+"""A context, and a text that may stand behind it."""
 
 RAW = {"temperature": 1.0, "repetition_penalty": 1.0}
 """The distribution that is scored, whatever the model's ``generation_config`` says."""
 
-TOKENS = 100_000
+MOST_PREFIXES = 100_000
 """Prefixes of the tokenizations of a continuation that are evaluated, at most."""
 
 IDLE = (
@@ -102,8 +101,8 @@ class ExactLM(HFLM):
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Return the score of each continuation, and whether what greedy decoding writes begins with it, or is it."""
-        pairs = [moved(*request.args) for request in requests]
-        log_p: dict[Pair, float] = {}
+        pairs = [blanks_moved(*request.args) for request in requests]
+        log_p: dict[Continuation, float] = {}
         lines: dict[str, tuple[bytes, bool]] = {}
         for some in tqdm([*chunks(sorted(set(pairs)), self.batch_size)], disable=disable_tqdm, desc="Scoring"):
             for pair, tree in zip(some, self._trees(some), strict=True):
@@ -151,7 +150,7 @@ class ExactLM(HFLM):
         keywords |= {"stop": keywords.pop("until"), "max_new_tokens": keywords.pop("max_gen_toks")}
         if not keywords["do_sample"]:
             keywords.pop("temperature", None)
-        output_type = of_pattern(form["regex"]) if "regex" in form else JsonSchema(form["json_schema"])
+        output_type = Regex(form["regex"]) if "regex" in form else JsonSchema(form["json_schema"])
         return Generator(self.exact, output_type, phi=self.phi), RAW | keywords
 
     def _prompt(self, context: str) -> str:
@@ -161,24 +160,25 @@ class ExactLM(HFLM):
 
     def _ask(self, contexts: Sequence[str], answer: str) -> Request:
         """Return the request of texts that begin with an answer, or are it, after contexts."""
-        table = Generator(self.exact, Literal[answer], ends=self.ends, open_at=self.open_at).table
+        table = Generator(self.exact, Choice([answer]), ends=self.ends, open_at=self.open_at).table
         prompts = [tuple(self.tok_encode(context) if context else [self.prefix_token_id]) for context in contexts]
         settings = SamplingSettings(max_new_tokens=len(answer.encode()) + 2)  # a token a byte, and what ends it
         return Request(lm=self.exact.lm, table=table, prompts=prompts, settings=settings)
 
-    def _trees(self, pairs: Sequence[Pair]) -> list[BoundsTree]:
+    def _trees(self, pairs: Sequence[Continuation]) -> list[BoundsTree]:
         """Return the tree of each answer, enumerated to the tolerance: an answer is a format, of which a score is ``log Phi``."""
         asked = [self._ask([context], answer) for context, answer in pairs]
         trees = [BoundsTree(one.table, one.budgets[0], start=one.starts[0]) for one in asked]
         evaluator = Evaluator(self.exact.lm, SamplingSettings(), [one.prompts[0] for one in asked], trees)
         expand_usual(trees, evaluator)
-        reached = enumerate_together(trees, evaluator, self.tolerance, TOKENS)
+        reached = enumerate_together(trees, evaluator, self.tolerance, MOST_PREFIXES)
         if not all(reached):
-            low, high = trees[reached.index(False)].log_bounds
+            (_, answer), tree = pairs[reached.index(False)], trees[reached.index(False)]
+            low, high = tree.log_bounds
             raise BudgetError.of(
                 "Give a larger tolerance= in --model_args",
-                f"{TOKENS:,} tokens left the score of {pairs[reached.index(False)][1]!r:.80} between {low:.4g} and {high:.4g}",
-                log_z_bounds=(low, high),
+                f"{MOST_PREFIXES:,} prefixes left the score of {answer!r:.80} between {low:.4g} and {high:.4g}",
+                log_z_bounds=tree.log_bounds,
             )
         return trees
 
@@ -190,7 +190,7 @@ class ExactLM(HFLM):
             return ended and text == written
         return self.open_at is None or (bool(re.match(self.open_at, after)) if after else ended)
 
-    def _go_on(self, lines: dict[str, tuple[bytes, bool]], pairs: Iterable[Pair]) -> None:
+    def _go_on(self, lines: dict[str, tuple[bytes, bool]], pairs: Iterable[Continuation]) -> None:
         """Write ``lines``, of greedy decoding by context, and whether the text ends there, on as far as the answers ask."""
         vocabulary, answers = self.exact.lm.vocabulary, defaultdict[str, list[str]](list)
         for context, answer in pairs:
@@ -215,7 +215,7 @@ class ExactLM(HFLM):
             }
 
 
-def moved(context: str, continuation: str) -> Pair:
+def blanks_moved(context: str, continuation: str) -> Continuation:
     """Return context and continuation with the blanks at the context's end before the continuation."""
     stem = context.rstrip()
     return stem, context[len(stem) :] + continuation

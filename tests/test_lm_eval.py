@@ -152,7 +152,7 @@ def test_the_score_of_one_tokenization_is_another(loaded: Any, enumeration: Enum
 
 
 def test_a_score_that_is_not_reached_is_an_error(loaded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outlines_phi.lm_eval.TOKENS", 2)
+    monkeypatch.setattr("outlines_phi.lm_eval.MOST_PREFIXES", 2)
     with pytest.raises(BudgetError, match="tolerance"):
         scores(harness(loaded, tolerance=1e-9), [(QUESTIONS[0], " Lisbon, in the south")])
 

@@ -62,30 +62,30 @@ def measure(loaded: tuple[Any, Any], form: str, score: str) -> None:
         some, before = missing[at : at + AT_ONCE], meter.tokens
         asked = [requests(lm, form, question) for _, question in some]
         log_p = [found[0] for found in lm.loglikelihood([*chain.from_iterable(asked)], disable_tqdm=True)]
-        for (i, question), each in zip(some, asked, strict=True):
+        for (i, _), each in zip(some, asked, strict=True):
             found, log_p = log_p[: len(each)], log_p[len(each) :]
-            tokens, lengths = (meter.tokens - before) / len(some), [len(choice) for choice in question["choices"]]
-            row.add(i, {"log_p": found, "lengths": lengths, "right": question["answer"], "tokens": tokens})
+            row.add(i, {"log_p": found, "tokens": (meter.tokens - before) / len(some)})
 
 
-def best(trial: Mapping[str, Any]) -> tuple[int, int]:
+def best(question: Mapping[str, Any], trial: Mapping[str, Any]) -> tuple[int, int]:
     """Return the best answers by log probability, and by that over the length."""
-    log_p = np.array(trial["log_p"])
-    return int(log_p.argmax()), int((log_p / trial["lengths"]).argmax())
+    log_p, lengths = np.array(trial["log_p"]), [len(choice) for choice in question["choices"]]
+    return int(log_p.argmax()), int((log_p / lengths).argmax())
 
 
 def summary(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of the table."""
-    about, trials = row["about"], row["trials"]
+    about, trials, questions = row["about"], row["trials"], dict(enumerate(data("choices")))
     usual = next((kept["trials"] for kept in kept_rows("choices") if kept["about"] == about | {"method": USUAL}), {})
-    right = [[choice == trial["right"] for choice in best(trial)] for trial in trials.values()]
+    chosen = {i: best(questions[int(i)], trial) for i, trial in trials.items()}
+    right = [[k == questions[int(i)]["answer"] for k in both] for i, both in chosen.items()]
     shares = [
         "{:.2f} ({:.2f} to {:.2f})".format(n / len(right), *share_interval(n, len(right)))
         for n in map(sum, zip(*right, strict=True))
     ]
-    both = [(trial, usual[i]) for i, trial in trials.items() if i in usual]
-    others = [sum(best(one)[k] != best(other)[k] for one, other in both) for k in (0, 1)]
-    gains = [a - b for one, other in both for a, b in zip(one["log_p"], other["log_p"], strict=True)]
+    pairs = [(chosen[i], best(questions[int(i)], usual[i])) for i in trials if i in usual]
+    others = [sum(one[k] != other[k] for one, other in pairs) for k in (0, 1)]
+    gains = [a - b for i in trials if i in usual for a, b in zip(trials[i]["log_p"], usual[i]["log_p"], strict=True)]
     same = about["method"] == USUAL
     return {
         "form": about["task"],
