@@ -90,6 +90,7 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "form": about["task"],
         "score": about["method"],
+        "questions": len(trials),
         "acc": shares[0],
         "acc_norm": shares[1],
         "other answers, acc": "" if same else others[0],
