@@ -12,6 +12,7 @@ import torch
 
 pytest.importorskip("lm_eval", reason="make test-extras")
 
+from datasets import Dataset
 from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
@@ -196,7 +197,7 @@ def test_the_harness_evaluates_a_task_by_the_name_of_the_model(enumeration: Enum
     choices = [" Rome", " Lisbon", " Li"]
     task = {
         "task": "cities",
-        "custom_dataset": lambda **_: {"test": [{"name": name} for name in NAMES[:2]]},
+        "custom_dataset": lambda **_: {"test": Dataset.from_list([{"name": name} for name in NAMES[:2]])},
         "test_split": "test",
         "output_type": "multiple_choice",
         "doc_to_text": "Person: {{name}} is a baker. City:",
