@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo docs figures proofs release test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray test-newest test-workbench test-browser real lint types format clean
+.PHONY: demo docs figures proofs release test test-full test-llamacpp test-mlx test-vllm test-guidance test-ray test-extras test-newest test-workbench test-browser real lint types format clean
 .DEFAULT_GOAL := test
 # What pytest makes of the assertions is kept from one run to the next.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,11 +35,14 @@ test-guidance: $(VENV)-guidance/.dev
 test-ray: $(VENV)-ray/.dev
 	OMP_NUM_THREADS=1 $(VENV)-ray/bin/python -m pytest tests/hosts/test_ray.py tests/ray tests/cli/test_generate_ray.py
 
-# With the newest versions that pyproject.toml allows, in a minute: every door has the law, custom_generate, what hosts promise,
-# and roll-outs in TRL's own trainer.
+# With what evaluates and trains models: lm-evaluation-harness, and TRL.
+test-extras: $(VENV)-extras/.dev
+	OMP_NUM_THREADS=1 $(VENV)-extras/bin/python -m pytest tests/test_lm_eval.py tests/test_rl.py
+
+# With the newest versions that pyproject.toml allows, in a minute: every door has the law, custom_generate, what hosts promise.
 test-newest: $(VENV)-newest/.dev
 	OMP_NUM_THREADS=1 $(VENV)-newest/bin/python -m pytest --numprocesses auto --dist worksteal tests/plugin/test_roads.py \
-	  tests/plugin/hosts/test_custom_generate.py tests/hosts/test_hosts.py tests/lm/test_transformers_model.py tests/test_rl.py
+	  tests/plugin/hosts/test_custom_generate.py tests/hosts/test_hosts.py tests/lm/test_transformers_model.py
 
 # What measures, verifies and shows the package, in an environment of its own; it uses the languages of the tests here.
 test-workbench: $(VENV)-workbench/.dev
@@ -93,7 +96,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm $(VENV)-guidance $(VENV)-ray $(VENV)-newest $(VENV)-workbench $(VENV)-docs $(VENV)-real $(VENV)-release .cache site
+	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm $(VENV)-guidance $(VENV)-ray $(VENV)-extras $(VENV)-newest $(VENV)-workbench $(VENV)-docs $(VENV)-real $(VENV)-release .cache site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -114,9 +117,10 @@ $(VENV)-llamacpp/.dev: INSTALL = -e ".[test,llamacpp]" gguf
 $(VENV)-mlx/.dev: INSTALL = -e ".[test,mlx]" "mlx[cpu]"
 $(VENV)-ray/.dev: INSTALL = -e ".[test,ray]" "ray[data]==2.60.0"
 $(VENV)-workbench/.dev: INSTALL = -e . -e "./workbench[test]"
-$(VENV)-real/.dev: INSTALL = -e ".[test]" -e ./workbench gguf
+$(VENV)-extras/.dev: INSTALL = -e ".[test,lm-eval,trl]"
+$(VENV)-real/.dev: INSTALL = -e ".[test,lm-eval]" -e ./workbench gguf
 $(VENV)-workbench/.dev $(VENV)-real/.dev: workbench/pyproject.toml
-$(VENV)-llamacpp/.dev $(VENV)-mlx/.dev $(VENV)-ray/.dev $(VENV)-workbench/.dev $(VENV)-real/.dev: $(VENV)-%/.dev: pyproject.toml constraints.txt
+$(VENV)-llamacpp/.dev $(VENV)-mlx/.dev $(VENV)-ray/.dev $(VENV)-extras/.dev $(VENV)-workbench/.dev $(VENV)-real/.dev: $(VENV)-%/.dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-$*
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(INSTALL)
@@ -156,7 +160,7 @@ $(VENV)-newest/.dev: pyproject.toml constraints.txt
 	grep '^torch=' constraints.txt > $(VENV)-newest/constraints.txt
 	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)-newest/constraints.txt \
-	  --upgrade --upgrade-strategy eager -e ".[test,trl]"
+	  --upgrade --upgrade-strategy eager -e ".[test]"
 	touch $@
 
 # The site is made of the sources as they lie there, so that what the package needs is left out: the extra alone is installed.

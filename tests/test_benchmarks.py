@@ -288,7 +288,7 @@ def test_the_page_of_the_real_model_shows_what_was_measured(results: Path, monke
     cost.run(loaded, "letter", "local,auto", 1, 60.0)  # nothing is missing
     real_page.write()
     text = page.read_text(encoding="utf-8")
-    assert text.count("Not measured yet.") == 2, "the Dyck words, and the GPU"
+    assert text.count("Not measured yet.") == 3, "the Dyck words, the harness, and the GPU"
     assert "|letter|" in text and "\n|greedy||" in text and "|reviews|token probability|1|" in text
     assert "|letter|" in (results / "README.md").read_text(encoding="utf-8")
     assert {path.name for path in (results / "images").iterdir()} == {"real-bias.png", "real-calibration.png"}

@@ -47,6 +47,7 @@ RANKS = {
     "plugin": 5,
     "vllm": 6,
     "rl": 6,
+    "lm_eval": 6,
     "cli": 7,
     "ray": 8,
     "verification": 9,
@@ -56,7 +57,7 @@ RANKS = {
 }
 """A folder may import from folders of a lower rank, and from itself; the bottom has no name. The last four are the workbench's."""
 
-SPEAK_OUTLINES = {"plugin", "rl", "suite", "cli", "commands"}
+SPEAK_OUTLINES = {"plugin", "rl", "lm_eval", "suite", "cli", "commands"}
 """The only layers that may import outlines."""
 
 

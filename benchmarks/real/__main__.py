@@ -10,13 +10,13 @@ import torch
 import typer
 
 from benchmarks import real_model, report
-from benchmarks.real import accuracy, agents, bias, calibration, cost, fit, overhead, page
+from benchmarks.real import accuracy, agents, bias, calibration, choices, cost, fit, overhead, page
 from benchmarks.real.model import folder, load
 from benchmarks.real.rows import say
 
 DYCK_PROMPT = "Write a balanced sequence of at most 8 brackets, of ( and ). Answer with the brackets alone."
 LANGUAGES = "dyck1-upto8,dyck1-8"
-WHAT = "overhead", "dyck", "bias", "cost", "fit", "accuracy", "calibration", "agents"
+WHAT = "overhead", "dyck", "bias", "cost", "fit", "accuracy", "calibration", "choices", "agents"
 
 
 def dyck() -> None:
@@ -49,6 +49,7 @@ def main(
         "accuracy": lambda: accuracy.run(loaded, sets, phi, temperatures, texts),
         "fit": lambda: fit.run(loaded),
         "calibration": lambda: calibration.run(loaded),
+        "choices": lambda: choices.run(loaded),
         "agents": lambda: agents.run(loaded, texts // 2),
     }
     names = what.split(",")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import report
-from benchmarks.real import accuracy, bias, calibration, cost, fit, overhead
+from benchmarks.real import accuracy, bias, calibration, choices, cost, fit, overhead
 from benchmarks.real.rows import kept_rows
 from benchmarks.real.tasks import TASKS
 from outlines_phi.fidelity.plots import COLORS, FAINT, INK, Measured, bars, figure_class, png
@@ -20,13 +20,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "real-model.md"
 README = Path(__file__).parents[2] / "README.md"
 SUMMARIES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "cost": cost.summary, "bias": bias.summary, "accuracy": accuracy.summary, "calibration": calibration.summary,
-    "fit": fit.summary, "overhead": overhead.summary, "cuda": cost.summary,
+    "fit": fit.summary, "choices": choices.summary, "overhead": overhead.summary, "cuda": cost.summary,
 }  # fmt: skip
 ROW = "set", "method", "T"
 """Columns of accuracy that say of what a row is."""
 
-METHODS = ["greedy", "mode", "local", "fields", "auto", "exact", *calibration.METHODS]
-ORDER = [*(task.name for task in TASKS), *accuracy.SETS]
+METHODS = ["greedy", "mode", "local", "fields", "auto", "exact", *calibration.METHODS, *choices.SCORES]
+ORDER = [*(task.name for task in TASKS), *accuracy.SETS, *choices.FORMS]
 SHOWN = "rating", "topic"
 """Tasks of which the values of a prompt are drawn: that of the middle total variation."""
 

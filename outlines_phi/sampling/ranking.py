@@ -182,6 +182,13 @@ def greedy_lines(request: Request, most: int) -> list[str]:
 
     It ends with the end of sequence or the first newline after a character, and knows nothing of the table of ``request``.
     """
+    decode = request.lm.vocabulary.decode
+    written = greedy_tokens(request, lambda row, ids: len(ids) < most and b"\n" not in decode(ids).lstrip())
+    return [decode(ids).decode(errors="replace").strip().partition("\n")[0] for ids in written]
+
+
+def greedy_tokens(request: Request, goes_on: Callable[[int, Sequence[int]], bool]) -> list[list[int]]:
+    """Return the likeliest token at every step after each prompt, the end of sequence included, as long as a row ``goes_on``."""
     lm, branches = request.lm, Branches(request.trees())
     written: list[list[int]] = [[] for _ in request.prompts]
     standing = {row: Branch(-1, -1, row) for row in range(len(written))}
@@ -192,10 +199,8 @@ def greedy_lines(request: Request, most: int) -> list[str]:
         (best,) = exchange.read(log_p.argmax(-1))
         for row, token, context in zip(list(standing), best.tolist(), contexts, strict=True):
             at = standing.pop(row)
-            if token in lm.vocabulary.eos_ids:
-                continue
             written[row].append(token)
-            fits = len(written[row]) < most and (lm.max_length is None or len(context) + 1 < lm.max_length)
-            if fits and b"\n" not in lm.vocabulary.decode(written[row]).lstrip():
+            fits = lm.max_length is None or len(context) + 1 < lm.max_length
+            if token not in lm.vocabulary.eos_ids and fits and goes_on(row, written[row]):
                 standing[row] = at.child(token)
-    return [lm.vocabulary.decode(ids).decode(errors="replace").strip().partition("\n")[0] for ids in written]
+    return written
