@@ -70,10 +70,16 @@ def vllm() -> Iterator[SimpleNamespace]:
 
 
 @pytest.fixture
-def serve(vllm: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Any:
+def runner() -> str:
+    """The model runner of the engines, but where a test is of both."""
+    return "V1"
+
+
+@pytest.fixture
+def serve(vllm: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, runner: str) -> Any:
     """Return the maker of clients of a server of a language model."""
 
-    return partial(client_of, vllm, monkeypatch)
+    return partial(client_of, vllm, monkeypatch, runner=runner)
 
 
 @pytest.fixture
@@ -124,8 +130,13 @@ def ids(draws: Any) -> list[tuple[int, ...]]:
     return [draw.token_ids for draw in draws]
 
 
+BOTH = pytest.mark.parametrize("runner", ["V1", "V2"])
+
+
 class TestLaws:
-    @pytest.mark.parametrize(("coin", "calls"), [(True, 1), (True, 6), (False, 6)])
+    @pytest.mark.parametrize(
+        ("coin", "calls", "runner"), [(True, 1, "V1"), (True, 6, "V1"), (True, 6, "V2"), (False, 6, "V1")]
+    )
     def test_exact_draws_have_the_conditioned_distribution(
         self, coin: bool, calls: int, small: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -152,6 +163,7 @@ class TestLaws:
         client = small(SHORT, room=64)
         assert p_value([each for _ in range(40) for each in ids(afresh(client, SHORT, 8))], SHORT.reference().mu) < 1e-6
 
+    @BOTH
     def test_masked_draws_and_their_weights(self, small: Any) -> None:
         for language in LANGUAGES:
             reference = language.reference()
@@ -178,6 +190,7 @@ class TestLaws:
         found = ids(drawn(small(MAKES), MAKES, 1_000, **options))
         assert p_value(found, MAKES.reference(**options).mu) > ALPHA > p_value(found, MAKES.reference().mu)
 
+    @BOTH
     def test_texts_do_not_depend_on_what_else_the_engine_does(self, small: Any) -> None:
         """Every row is that of its request, whichever place it has."""
         language = LANGUAGES[1]
@@ -228,6 +241,7 @@ class TestWithTheBundledModel:
         free = wrap(client)(QUESTION, phi="exact", num_return_sequences=20, max_new_tokens=8, **strings)
         assert not any("," in text.removesuffix(",") for text in free)
 
+    @BOTH
     def test_a_seed_names_the_texts(self, client: FakeClient) -> None:
         model = wrap(client)
         client.engine.preempted = 0.1
@@ -484,9 +498,10 @@ UNFIT: list[tuple[dict[str, Any], str]] = [
     ({"logprobs_mode": "raw_logprobs"}, "raw_logprobs"),
     ({"max_logprobs": 5}, "max_logprobs=5"),
     ({"speculative_config": object()}, "speculative_config"),
-    ({"use_v2_model_runner": True}, "VLLM_USE_V2_MODEL_RUNNER=0"),
+    ({"enable_batch_sharded_sampling": True}, "enable_batch_sharded_sampling"),
     ({"runner_type": "pooling"}, "generative model"),
     ({"is_encoder_decoder": True}, "without an encoder"),
+    ({"is_diffusion": True}, "or diffusion"),
     ({"__version__": "0.33.0"}, r"vLLM 0\.33\.0 was not tested"),
 ]
 
@@ -545,6 +560,7 @@ class TestEngines:
         assert len(served.walks) == 0 and client.engine.processor.kept == {}
         drawn(client, MAKES, 2)
 
+    @BOTH
     def test_an_error_is_that_of_one_request(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         client = small(MAKES)
         drawn(client, MAKES, 1)
