@@ -7,9 +7,9 @@ import math
 import sys
 import threading
 import types
-from copy import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +29,12 @@ MODULES = ("lm.vllm.engine", "plugin.hosts.vllm_server.phi_attempts", "vllm")
 
 def stand_ins() -> dict[str, types.ModuleType]:
     """Modules with as much of vLLM as the processor is written against."""
-    inner = ("distributed.parallel_state", "tokenizers", "v1.sample.logits_processor", "v1.worker.gpu.sample.logits_processor")
+    inner = (
+        "distributed.parallel_state",
+        "tokenizers",
+        "v1.sample.logits_processor",
+        "v1.worker.gpu.sample.logits_processor",
+    )
     paths = [f"vllm.{name}".split(".") for name in inner]
     names = {".".join(path[:size]) for path in paths for size in range(1, len(path) + 1)}
     made = {name: types.ModuleType(name) for name in names}

@@ -87,11 +87,13 @@ def test_an_engine_that_does_not_hand_out_logits_is_refused() -> None:
 
 def configuration(**settings: Any) -> Any:
     """Return the parts of a ``VllmConfig`` that are read before anything is asked of the engine."""
-    usual = {"runner_type": "generate", "logits_processors": (), "is_encoder_decoder": False}
+    usual = {"runner_type": "generate", "logits_processors": (), "is_encoder_decoder": False, "is_diffusion": False}
     return SimpleNamespace(
         speculative_config=settings.pop("speculative_config", None),
-        use_v2_model_runner=settings.pop("use_v2_model_runner", False),
-        parallel_config=SimpleNamespace(worker_extension_cls=settings.pop("worker_extension_cls", "")),
+        parallel_config=SimpleNamespace(
+            worker_extension_cls=settings.pop("worker_extension_cls", ""),
+            enable_batch_sharded_sampling=settings.pop("enable_batch_sharded_sampling", None),
+        ),
         model_config=SimpleNamespace(**{**usual, **settings}),
     )
 
@@ -100,9 +102,10 @@ def configuration(**settings: Any) -> Any:
     ("settings", "remedy"),
     [
         ({"speculative_config": object()}, "Start vLLM without speculative_config"),
-        ({"use_v2_model_runner": True}, "Set VLLM_USE_V2_MODEL_RUNNER=0"),
+        ({"enable_batch_sharded_sampling": True}, "Start vLLM without enable_batch_sharded_sampling"),
         ({"runner_type": "pooling"}, "Load a generative model"),
         ({"is_encoder_decoder": True}, "Load a model without an encoder"),
+        ({"is_diffusion": True}, "or diffusion"),
     ],
 )
 def test_an_engine_whose_rows_cannot_be_told_is_refused(settings: dict[str, Any], remedy: str) -> None:

@@ -50,8 +50,8 @@ def check_engine(config: Any) -> None:
     refuse_faults(
         (
             config.speculative_config is not None,
-            "Start vLLM without speculative_config, and give draft= for drafts: with speculative decoding its logits processors see "
-            "no rows (V1), or those of tokens that are taken back (V2).",
+            "Start vLLM without speculative_config, and give draft= for drafts: with speculative decoding its logits processors "
+            "see no rows (V1), or those of tokens that are taken back (V2).",
         ),
         (
             model.runner_type != "generate",
@@ -91,7 +91,9 @@ class RowProcessor(LogitsProcessor, SlotProcessor):
 
     def __init__(self, vllm_config: Any, *given: Any) -> None:
         """``given`` are a device and whether memory is pinned (V1), or the state of all requests (V2)."""
-        self.kept: dict[int, tuple[Any, Sequence[int] | None]] = {}  # with the outputs in V1, which grow as they are written
+        self.kept: dict[
+            int, tuple[Any, Sequence[int] | None]
+        ] = {}  # with the outputs in V1, which grow as they are written
         self.requests = given[0] if len(given) == 1 else None
         self._arrived: dict[int, SamplingParams] = {}
 

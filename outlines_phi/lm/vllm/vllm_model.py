@@ -142,7 +142,7 @@ class CoreCalls(EngineCalls):
             sampling_params=params,
             pooling_params=None,
             arrival_time=time.time(),
-            lora_request=None,
+            lora_request=asked.adapter,
             cache_salt=None,
             data_parallel_rank=None,
             resumable=asked.stays,
@@ -168,7 +168,8 @@ class RequestCalls(EngineCalls):
 
     def _run(self, asked: Sequence[Asked], relieve: Callable[[], object]) -> dict[str, int]:
         prompts = [TokensPrompt(prompt_token_ids=each.token_ids) for each in asked]
-        answers = self._llm.generate(prompts, [_params(each.key) for each in asked], use_tqdm=False)
+        params = [_params(each.key) for each in asked]
+        answers = self._llm.generate(prompts, params, use_tqdm=False, lora_request=asked[0].adapter)
         return {each.key: answer.num_cached_tokens or 0 for each, answer in zip(asked, answers, strict=True)}
 
     def close(self, keys: Sequence[str]) -> None:
@@ -198,22 +199,24 @@ class VLLMModel(LanguageModel):
     ----------
     llm
         ``vllm.LLM(model, **outlines_phi.vllm.ENGINE)``.
+    lora_request
+        The ``LoRARequest`` of an adapter that every request has; by default none.
 
     Raises
     ------
     UnsupportedError
         Another version of vLLM; an engine that was made without :data:`ENGINE`, or in which rows cannot be told: with speculative
-        decoding, the V2 model runner, or an encoder.
+        decoding or an encoder; an adapter for an engine without ``enable_lora``.
     VocabularyError
         The tokenizer does not fit the model, or its bytes cannot be known.
     """
 
-    def __init__(self, llm: Any) -> None:
+    def __init__(self, llm: Any, lora_request: Any = None) -> None:
         if not vllm.__version__.startswith(f"{TESTED}."):
             raise UnsupportedError(
                 f'Install it, by pip install "vllm=={TESTED}.*". vLLM {vllm.__version__} is here, whose engine was not tested.'
             )
-        self.llm, config = llm, llm.llm_engine.vllm_config
+        self.llm, self.lora_request, config = llm, lora_request, llm.llm_engine.vllm_config
         check_engine(config)
         processors = [_qualified(each) for each in config.model_config.logits_processors or ()]
         reader = config.parallel_config.worker_extension_cls
@@ -250,11 +253,12 @@ class VLLMModel(LanguageModel):
             str(config.dtype),
             config.quantization,
             config.hf_config.to_json_string(),
+            repr(self.lora_request),
         )
         return hashlib.blake2b(repr((*named, self.vocabulary.fingerprint)).encode(), digest_size=16).hexdigest()
 
     def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
-        return SessionTrees(self.sessions, prompts, len(self.vocabulary), self.max_length)
+        return SessionTrees(self.sessions, prompts, len(self.vocabulary), self.max_length, self.lora_request)
 
     def release(self) -> None:
         """Close the open requests in the engine, for others to have its room."""
