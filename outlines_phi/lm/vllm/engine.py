@@ -13,6 +13,7 @@ from itertools import repeat
 from typing import Any, ClassVar, NamedTuple, final
 
 import torch
+import vllm
 from torch import Tensor
 from vllm import SamplingParams
 from vllm.distributed.parallel_state import get_tp_group
@@ -37,6 +38,9 @@ def vocabulary_of(model_config: Any) -> Vocabulary:
     )
 
 
+TESTED = "0.32"  # The versions of vLLM whose engine is known
+
+
 def refuse_faults(*faults: tuple[bool, str]) -> None:
     """Raise :class:`UnsupportedError` for the first fault of an engine that is there: its remedy, then the fault."""
     for found, said in faults:
@@ -48,6 +52,10 @@ def check_engine(config: Any) -> None:
     """Refuse an engine, given its ``VllmConfig``, in which the rows of requests cannot be told or are not those of the model."""
     model = config.model_config
     refuse_faults(
+        (
+            not vllm.__version__.startswith(f"{TESTED}."),
+            f'Install it, by pip install "vllm=={TESTED}.*". vLLM {vllm.__version__} is here, whose engine was not tested.',
+        ),
         (
             config.speculative_config is not None,
             "Start vLLM without speculative_config, and give draft= for drafts: with speculative decoding its logits processors "

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import torch
-import vllm
 from torch import Tensor
 from vllm import SamplingParams, TokensPrompt
 from vllm.sampling_params import RequestOutputKind
@@ -33,8 +32,6 @@ ENGINE: Mapping[str, Any] = {
     "worker_extension_cls": "outlines_phi.vllm.RowReader",
 }
 """The arguments of an ``LLM`` whose logits can be read: ``LLM(model, **ENGINE)``."""
-
-TESTED = "0.32"  # The versions of vLLM whose core is spoken to
 
 SESSIONS: weakref.WeakKeyDictionary[Any, Sessions] = weakref.WeakKeyDictionary()
 """By the ``LLM``: what is open in its engine, for whichever model of ours."""
@@ -212,10 +209,6 @@ class VLLMModel(LanguageModel):
     """
 
     def __init__(self, llm: Any, lora_request: Any = None) -> None:
-        if not vllm.__version__.startswith(f"{TESTED}."):
-            raise UnsupportedError(
-                f'Install it, by pip install "vllm=={TESTED}.*". vLLM {vllm.__version__} is here, whose engine was not tested.'
-            )
         self.llm, self.lora_request, config = llm, lora_request, llm.llm_engine.vllm_config
         check_engine(config)
         processors = [_qualified(each) for each in config.model_config.logits_processors or ()]
@@ -225,8 +218,14 @@ class VLLMModel(LanguageModel):
                 processors[:1] != [_qualified(RowCapture)] or reader != ENGINE["worker_extension_cls"],
                 "Make it with LLM(..., **outlines_phi.vllm.ENGINE), its logits processor before all others. The LLM that was "
                 "given does not hand out the logits of its model.",
-            )
+            ),
+            (
+                lora_request is not None and config.lora_config is None,
+                f"Make it with LLM(..., enable_lora=True). It has no room for {lora_request!r:.80}.",
+            ),
         )
+        if lora_request is not None:
+            _load(llm, lora_request)
         self.vocabulary = vocabulary_of(config.model_config)
         # A request has room for the token that vLLM samples, which nobody reads.
         self.max_length = int(config.model_config.max_model_len) - 1
@@ -263,6 +262,16 @@ class VLLMModel(LanguageModel):
     def release(self) -> None:
         """Close the open requests in the engine, for others to have its room."""
         self.sessions.release()
+
+
+def _load(llm: Any, lora_request: Any) -> None:
+    """Load an adapter, one that cannot be loaded would end the engine at its first request."""
+    try:
+        llm.llm_engine.add_lora(lora_request)
+    except Exception as error:
+        raise UnsupportedError(
+            f"Give the LoRARequest of an adapter that fits the model. {lora_request!r:.80} cannot be loaded: {error!s:.200}"
+        ) from error
 
 
 def _sessions(llm: Any) -> Sessions:

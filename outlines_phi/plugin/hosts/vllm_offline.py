@@ -45,6 +45,11 @@ OFF: dict[str, tuple[Any, ...]] = {
 }
 """Values of fields that ask for nothing."""
 
+FOLLOWING = (
+    "include_stop_str_in_output",
+    "output_text_buffer_length",
+)  # Fields that others set, or that belong to another
+
 
 @final
 class PhiVLLMOffline(PhiModel, VLLMOffline):
@@ -170,7 +175,7 @@ def with_params_read(call: Call) -> Call:
                 raise UnsupportedError(
                     f"Leave one of the two out: {meant}={keywords[meant]!r} and SamplingParams({name}={value!r}) were given."
                 )
-        elif not name.startswith("_") and name != "include_stop_str_in_output" and value != getattr(usual, name):
+        elif not name.startswith("_") and name not in FOLLOWING and value != getattr(usual, name):
             raise UnsupportedError(
                 f"Leave {name} out of SamplingParams, or give phi=None. {name}={value!r} was given, and a draw under phi= knows "
                 f"{', '.join(READ)} alone."

@@ -14,8 +14,6 @@ from ....lm.vllm.engine import AskedRow, RowProcessor, check_engine, refuse_faul
 from .served_call import ARGUMENT, FORM, SHOWN, check
 from .served_walks import LOG, EngineWalk, ServedWalks
 
-TESTED = "0.32."  # The prefix of the versions that were tested
-
 START = "Start the server by outlines-phi serve MODEL, which gives the right options"
 
 NEUTRAL: Mapping[str, Any] = {
@@ -61,10 +59,6 @@ class PhiAttempts(RowProcessor):
         check_engine(vllm_config)
         model, scheduler = vllm_config.model_config, vllm_config.scheduler_config
         refuse_faults(
-            (
-                not vllm.__version__.startswith(TESTED),
-                f"{START}. vLLM {vllm.__version__} was not tested, {TESTED}x was.",
-            ),
             (
                 self.requests is None
                 and (scheduler.enable_chunked_prefill or scheduler.long_prefill_token_threshold > 0),
