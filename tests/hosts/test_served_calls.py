@@ -32,9 +32,10 @@ from outlines_phi import (
     GrammarError,
     Guarantee,
     SamplingSettings,
+    Special,
     UnsupportedError,
 )
-from outlines_phi.errors import ModelError
+from outlines_phi.errors import ModelError, VocabularyError
 from outlines_phi.guides.stopping import Stops
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts.vllm_server import phi_vllm, served_walks
@@ -51,6 +52,7 @@ from outlines_phi.plugin.hosts.vllm_server.served_call import (
 from outlines_phi.plugin.types.output_types import to_language
 from outlines_phi.plugin.types.tables import CompiledTypes
 from tests.hosts.fake_engine import FakeClient, client_of, configuration, vllm_or_stand_ins, without_coin
+from tests.hosts.test_hosts import FEATURES
 from tests.languages import LANGUAGES, VOCABULARY, Language, p_value, pooled_p_value
 from tests.leaks import leaks
 from tests.naming import named
@@ -215,6 +217,7 @@ FORMATS = [
     list[Literal[1, 2]],
     cfg('start: "(" start? ")"'),
     outlines.types.either(json_schema('{"type": "null"}'), regex("a+")),
+    FEATURES["structural tag"][0],
 ]
 
 
@@ -611,6 +614,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"constraint": lambda text: True}, "Leave constraint out"),
     ({"tokenization": "canonical"}, "Leave tokenization out"),
     ({"progress": print}, "Leave progress out"),
+    ({"stop": Special("<|pad|>")}, "as in a client of a server"),
     ({"do_sample": False}, "Draw with phi='exact'"),
     ({"max_tokens": 3}, "max_new_tokens"),
     ({"stop_at": ["x"]}, "stop_at"),
@@ -621,6 +625,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"phi": None, "backend": "xgrammar"}, "Leave backend"),
     *(({"model_input": prompt}, "cannot be read") for prompt in (3, None, {"a": 1})),
     ({"output_type": regex("a(")}, "\\^"),
+    ({"output_type": FEATURES["thought"][0]}, "Draw thought and answer in two calls"),
+    ({"output_type": FEATURES["special token"][0]}, "as in a client of a server"),
+    ({"output_type": FEATURES["tools"][0]}, "Give Tools to a model whose tokenizer is at hand"),
     ({"output_type": Literal["ab"], "banned_phrases": ["b"]}, "leave nothing"),
 ]
 WITHOUT: list[Any] = [
@@ -641,7 +648,7 @@ class TestBadInput:
     ) -> None:
         asked = {"model_input": QUESTION, "output_type": Literal["yes"], "phi": "exact", **given}
         asked = {name: value for name, value in asked.items() if value is not ...}
-        with pytest.raises((UnsupportedError, GrammarError, EmptyLanguageError), match=words):
+        with pytest.raises((UnsupportedError, GrammarError, EmptyLanguageError, VocabularyError), match=words):
             wrap(client)(asked.pop("model_input"), asked.pop("output_type"), **asked)
         assert client.requests == []
 
