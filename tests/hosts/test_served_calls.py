@@ -43,6 +43,7 @@ from outlines_phi.plugin.hosts.vllm_server.phi_vllm import PhiVLLM
 from outlines_phi.plugin.hosts.vllm_server.served_call import (
     ARGUMENT,
     BYTES,
+    FORM,
     LIMITS,
     MARK,
     ServedCall,
@@ -518,6 +519,13 @@ class TestEngines:
         monkeypatch.setattr(importlib.import_module("vllm"), "__version__", version)
         with pytest.raises(UnsupportedError, match=words):
             vllm.PhiAttempts(configuration(12, 0, 64, **changes), torch.device("cpu"), False)
+
+    @BOTH
+    def test_it_says_what_draws(self, runner: str, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        said: list[str] = []
+        monkeypatch.setattr(served_walks.LOG, "info", lambda words, *given: said.append(words % given))
+        small(MAKES)
+        assert f"model m, model runner {runner}, arguments of form {FORM}" in said[0] and len(said) == 1
 
     def test_a_server_is_asked_once_whether_it_has_the_processor(self, small: Any) -> None:
         client = small(MAKES)

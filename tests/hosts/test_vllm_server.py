@@ -71,7 +71,8 @@ def start(processor: str | None = None, *options: str) -> tuple[subprocess.Popen
     if processor is not None:
         command[command.index("--logits-processors") + 1] = processor
     root = str(Path(__file__).parents[2])
-    variables = {"OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "PYTHONPATH": root, "HF_HUB_OFFLINE": "1"}
+    variables = {"OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
+    variables["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     server = subprocess.Popen(
         command,
         env={**os.environ, **variables},
