@@ -102,7 +102,7 @@ class RowProcessor(LogitsProcessor, SlotProcessor):
         self.kept: dict[
             int, tuple[Any, Sequence[int] | None]
         ] = {}  # with the outputs in V1, which grow as they are written
-        self.requests = given[0] if len(given) == 1 else None
+        self.requests: Any = given[0] if len(given) == 1 else None
         self._arrived: dict[int, SamplingParams] = {}
 
     @abstractmethod
@@ -113,7 +113,7 @@ class RowProcessor(LogitsProcessor, SlotProcessor):
     def _apply(self, logits: Tensor, asked: dict[int, AskedRow]) -> None:
         """Read or change rows of ``logits``, ``[B, V]``."""
 
-    def apply(self, logits: Tensor, context: LogitsContext | None = None) -> Tensor:  # type: ignore[override]
+    def apply(self, logits: Tensor, context: LogitsContext | None = None) -> Tensor:
         if self.kept and (asked := dict(self._asked(len(logits), context))):
             self._apply(logits, asked)
         return logits
@@ -162,10 +162,9 @@ class RowProcessor(LogitsProcessor, SlotProcessor):
     def apply_staged_writes(self) -> None:
         """Begin the requests that have come, whose tokens can be read from now on."""
         for slot, params in self._arrived.items():
-            assert self.requests is not None and params.extra_args is not None
             size, given = int(self.requests.prompt_len.np[slot]), int(self.requests.prefill_len.np[slot])
             prompt = self.requests.all_token_ids.gpu[slot, :size].tolist() if self.follows else None
-            self._put(slot, (self._kept(params.extra_args[self.argument], params, prompt, given - size), None))
+            self._put(slot, (self._kept((params.extra_args or {})[self.argument], params, prompt, given - size), None))
         self._arrived.clear()
 
     def _put(self, place: int, kept: tuple[Any, Sequence[int] | None] | None) -> None:
