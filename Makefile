@@ -24,9 +24,11 @@ test-llamacpp: $(VENV)-llamacpp/.dev
 test-mlx: $(VENV)-mlx/.dev
 	OMP_NUM_THREADS=1 $(VENV)-mlx/bin/python -m pytest tests/hosts tests/lm/test_sequences.py
 
-# An engine takes a minute to start.
+# An engine takes a minute to start. Both model runners: on a processor V2 runs its kernels in Triton's interpreter.
 test-vllm: $(VENV)-vllm/.dev
 	OMP_NUM_THREADS=1 $(VENV)-vllm/bin/python -m pytest tests/hosts tests/lm/test_sequences.py
+	VLLM_USE_V2_MODEL_RUNNER=1 TRITON_INTERPRET=1 PYTHONPATH=$(CURDIR)/tests/hosts/interpreted OMP_NUM_THREADS=1 \
+	  $(VENV)-vllm/bin/python -m pytest tests/hosts -k vllm
 
 test-guidance: $(VENV)-guidance/.dev
 	OMP_NUM_THREADS=1 $(VENV)-guidance/bin/python -m pytest tests/hosts/test_guidance.py tests/guides/guidance tests/plugin/types/test_guidance.py

@@ -74,8 +74,6 @@ OPTIONS = (
 )
 """Requirements of a server, see ``docs/hosts.md``."""
 
-VARIABLES = {"VLLM_USE_V2_MODEL_RUNNER": "0"}  # What it needs of the environment
-
 OURS = (
     "--enable-chunked-prefill",
     *(option for option in OPTIONS if option.startswith("--")),
@@ -112,8 +110,8 @@ def serve(
         raise UnsupportedError(
             "Install vLLM 0.32 in this environment: serve runs its server, and the package vllm is not here."
         )
-    note(" ".join([*(f"{name}={value}" for name, value in VARIABLES.items()), shlex.join(command)]))
-    os.execvpe(command[0], command, {**os.environ, **VARIABLES})
+    note(shlex.join(command))
+    os.execvp(command[0], command)
 
 
 OWN = {

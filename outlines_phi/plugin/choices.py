@@ -187,6 +187,7 @@ TOOLS = (
     "tokenizer.apply_chat_template(messages, tools=tools, tokenize=False) does"
 )
 
+OF_ADAPTER = "outlines_phi.from_vllm_offline(llm, lora_request=...)"
 OWN_LOOP = "give banned_phrases= or constraint= for a rule of your own, or keep the loop with phi=None"
 
 MEANT: dict[str, str] = {
@@ -206,6 +207,7 @@ MEANT: dict[str, str] = {
     "generation_config": "give its fields as keywords, such as temperature=",
     "assistant_model": "give draft=, a smaller model with the same tokenizer",
     "streamer": "call stream(), and iterate over it",
+    "lora_request": f"make a model of the adapter: {OF_ADAPTER}",
     **dict.fromkeys(("tools", "tool_choice"), TOOLS),
     **dict.fromkeys(("ban", "banned", "banned_strings", "banned_words", "bad_words", "blacklist"), BANNED),
 }

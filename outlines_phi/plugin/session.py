@@ -46,6 +46,7 @@ from .mistakes import check_batch, not_pickled, reading
 from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped, telling, thinking
 from .types.output_types import left_to_outlines
 from .types.tables import REGISTERED, CompiledTypes, masks_only
+from .types.tool_formats import TokenNames
 from .types.tools import of_model
 
 Answer = TypeVar("Answer", Draws, Probabilities, Ranking)
@@ -91,6 +92,11 @@ class PhiModel(Asynchronous, ABC):
     @abstractmethod
     def lm(self) -> LanguageModel:
         """The model as samplers see it; errors where it has none, at every access."""
+
+    @property
+    def token_names(self) -> TokenNames:
+        """The names of the special tokens, for formats that have some."""
+        return TokenNames.of(self.lm.vocabulary)
 
     @abstractmethod
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
 from importlib import import_module
-from operator import attrgetter
 from typing import Any, final
 from weakref import WeakKeyDictionary
 
@@ -151,7 +150,11 @@ def _maker(model: Any) -> Callable[..., PhiModel] | None:
         host = getattr(import_module(f".hosts.{module}", __package__), name)
     if not hasattr(host, "made_of"):
         return None
-    return partial(host, **{name: attrgetter(place)(model) for name, place in host.made_of.items()})
+    parts = {
+        name: reduce(lambda one, part: getattr(one, part, None), place.split("."), model)
+        for name, place in host.made_of.items()
+    }
+    return partial(host, **parts)
 
 
 _LOCK = threading.RLock()
@@ -221,14 +224,16 @@ def needing(extra: str, given: str | None = None) -> Iterator[None]:
 def from_vllm_offline(
     llm: Any,
     *,
+    lora_request: Any = None,
     phi: str | Phi | None = None,
     banned_phrases: Ban | None = None,
     max_tree_bytes: int = MAX_TREE_BYTES,
 ) -> PhiModel:
     """Return an Outlines model that takes ``phi=``, from a ``vllm.LLM(model, **outlines_phi.vllm.ENGINE)``.
 
-    The counterpart of ``outlines.from_vllm_offline``; the parameters are those of :class:`outlines_phi.PhiTransformers`. An engine
-    that cannot be read is refused now, with or without ``phi``.
+    The counterpart of ``outlines.from_vllm_offline``. ``lora_request`` is an adapter, for all calls of the model; models of
+    several adapters share an engine, but no tree. The other parameters are those of :class:`outlines_phi.PhiTransformers`. An
+    engine that cannot be read is refused now, with or without ``phi``.
 
     Raises
     ------
@@ -237,6 +242,6 @@ def from_vllm_offline(
     """
     with needing("vllm", "from_vllm_offline"):
         host = import_module(".hosts.vllm_offline", __package__).PhiVLLMOffline
-    made: PhiModel = host(llm, phi=phi, banned_phrases=banned_phrases, max_tree_bytes=max_tree_bytes)
+    made: PhiModel = host(llm, lora_request, phi=phi, banned_phrases=banned_phrases, max_tree_bytes=max_tree_bytes)
     _ = made.lm  # raises why it cannot be corrected
     return made

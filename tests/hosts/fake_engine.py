@@ -9,6 +9,7 @@ import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -28,8 +29,14 @@ MODULES = ("lm.vllm.engine", "plugin.hosts.vllm_server.phi_attempts", "vllm")
 
 def stand_ins() -> dict[str, types.ModuleType]:
     """Modules with as much of vLLM as the processor is written against."""
-    inner = ("distributed", "distributed.parallel_state", "tokenizers", "v1", "v1.sample", "v1.sample.logits_processor")
-    names = ("vllm", *(f"vllm.{name}" for name in inner))
+    inner = (
+        "distributed.parallel_state",
+        "tokenizers",
+        "v1.sample.logits_processor",
+        "v1.worker.gpu.sample.logits_processor",
+    )
+    paths = [f"vllm.{name}".split(".") for name in inner]
+    names = {".".join(path[:size]) for path in paths for size in range(1, len(path) + 1)}
     made = {name: types.ModuleType(name) for name in names}
 
     class SamplingParams:
@@ -39,6 +46,8 @@ def stand_ins() -> dict[str, types.ModuleType]:
                 "presence_penalty": 0.0, "frequency_penalty": 0.0, "min_tokens": 0, "ignore_eos": False, "stop": None,
                 "bad_words": None, "logit_bias": None, "allowed_token_ids": None, "structured_outputs": None,
                 "prompt_logprobs": None, "seed": None, "logprobs": None, "max_tokens": None, "extra_args": None,
+                "stop_token_ids": None, "thinking_token_budget": None, "repetition_detection": None,
+                "trace_decode_token_ids": None,
             }  # fmt: skip
             self.__dict__.update({**neutral, **given})
 
@@ -58,6 +67,9 @@ def stand_ins() -> dict[str, types.ModuleType]:
     made["vllm.tokenizers"].__dict__.update(cached_tokenizer_from_config=None)
     made["vllm.v1.sample.logits_processor"].__dict__.update(
         BatchUpdate=Update, MoveDirectionality=Direction, LogitsProcessor=type("LogitsProcessor", (), {})
+    )
+    made["vllm.v1.worker.gpu.sample.logits_processor"].__dict__.update(
+        LogitsContext=SimpleNamespace, LogitsProcessor=type("SlotProcessor", (), {})
     )
     return made
 
@@ -86,7 +98,8 @@ def vllm_or_stand_ins() -> Iterator[SimpleNamespace]:
 def configuration(vocabulary_size: int, eos: int, context: int, **changes: Any) -> SimpleNamespace:
     """As much of the configuration of an engine as is read; ``changes`` by the names of fields."""
     fields: dict[str, Any] = {
-        "speculative_config": None, "use_v2_model_runner": False, "enable_chunked_prefill": False,
+        "speculative_config": None, "enable_chunked_prefill": False, "enable_batch_sharded_sampling": False,
+        "max_num_seqs": 64, "model": "m", "is_diffusion": False,
         "long_prefill_token_threshold": 0, "runner_type": "generate", "is_encoder_decoder": False,
         "logprobs_mode": "processed_logits", "max_logprobs": 20, "max_model_len": context,
         "lora_config": None, "is_multimodal_model": False, "enable_prompt_embeds": False, **changes,
@@ -97,7 +110,8 @@ def configuration(vocabulary_size: int, eos: int, context: int, **changes: Any) 
         hf_text_config=SimpleNamespace(eos_token_id=eos),
         get_vocab_size=lambda: vocabulary_size,
     )
-    return SimpleNamespace(**fields, scheduler_config=SimpleNamespace(**fields), model_config=model)
+    parts = ("scheduler_config", "parallel_config")
+    return SimpleNamespace(**fields, model_config=model, **{part: SimpleNamespace(**fields) for part in parts})
 
 
 @dataclass(eq=False)
@@ -163,7 +177,7 @@ class FakeEngine:
         update = self.vllm.BatchUpdate(len(rows), removed, added, moved) if removed or added or moved else None
         self.processor.update_state(update)
         if self.rows:
-            self._sample()
+            self._apply()
 
     def _moved(self, rows: dict[int, Asked]) -> Iterator[tuple[int, int, Any]]:
         direction = self.vllm.MoveDirectionality
@@ -177,13 +191,16 @@ class FakeEngine:
             self.moves += 1
             yield one, other, direction.SWAP
 
-    def _sample(self) -> None:
+    def _apply(self) -> None:
         contexts = [(*asked.prompt, *asked.outputs) for asked in self.rows]
         unfinished = [asked for asked in self.rows if self.partial and not asked.outputs]
         if unfinished:
             self.partial -= 1
             contexts = [(*asked.prompt, *asked.outputs)[: 1 if asked in unfinished else None] for asked in self.rows]
-        processed = self.processor.apply(self.logits(contexts).float())
+        self._sample(self.processor.apply(self.logits(contexts).float()), unfinished)
+
+    def _sample(self, processed: Tensor, unfinished: Sequence[Asked]) -> None:
+        """Let each request write a token, but those whose prompts are not read to the end."""
         assert torch.isfinite(processed.amax(-1)).all()
         tokens = torch.multinomial(processed.softmax(-1), 1, generator=self.sampling)[:, 0].tolist()
         for asked, row, token in zip(self.rows, processed, tokens, strict=True):
@@ -206,6 +223,69 @@ class FakeEngine:
                 asked.finish = "stop"
             elif len(asked.outputs) >= (asked.params.max_tokens or self.context - len(asked.prompt)):
                 asked.finish = "length"
+
+
+class SlotEngine(FakeEngine):
+    """The same with the V2 model runner: a request has a slot until it leaves, rows come in any order, prompts are read in parts.
+
+    Nobody is told who leaves, and parameters are copies, as in a worker of another process.
+    """
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.requests = self.processor.requests
+        self.free = list(range(len(self.requests.prompt_len.np)))
+        self.slots: dict[int, tuple[Asked, bool]] = {}
+
+    def step(self) -> None:
+        self.steps += 1
+        for slot, (asked, _) in list(self.slots.items()):
+            preempted = not asked.finish and not asked.cancelled and self.rng.random() < self.preempted
+            if preempted:
+                self.waiting.insert(0, asked)
+            if preempted or asked.finish or asked.cancelled:
+                del self.slots[slot]
+                self.free.append(slot)
+        self.waiting = [asked for asked in self.waiting if not asked.cancelled]
+        came = set[int]()
+        while self.waiting and len(self.slots) < self.room:
+            asked, slot = self.waiting.pop(0), self.free.pop()
+            self.returns += bool(asked.outputs)
+            self.slots[slot] = asked, self.processor.add_request(slot, copy(asked.params))
+            tokens = [*asked.prompt, *asked.outputs]
+            self.requests.prompt_len.np[slot], self.requests.prefill_len.np[slot] = len(asked.prompt), len(tokens)
+            self.requests.all_token_ids.gpu[slot, : len(tokens)] = torch.tensor(tokens)
+            came.add(slot)
+        self.processor.apply_staged_writes()
+        if self.slots:
+            self._apply_to(self.rng.permutation(list(self.slots)), came)
+
+    def _apply_to(self, order: Any, came: set[int]) -> None:
+        self.rows = [self.slots[slot][0] for slot in order.tolist()]
+        contexts = [(*asked.prompt, *asked.outputs) for asked in self.rows]
+        for row, slot in enumerate(order.tolist()):
+            if slot in came and len(contexts[row]) > 1 and self.rng.random() < 0.3:
+                contexts[row] = contexts[row][:-1]
+                self.moves += 1
+        context = SimpleNamespace(
+            idx_mapping_np=order,
+            seq_lens_upper_bound_np=np.array([len(each) for each in contexts]),
+            input_ids=torch.tensor([each[-1] for each in contexts]),
+        )
+        logits = self.logits(contexts).float()
+        if any(ours for _, ours in self.slots.values()):
+            logits = self.processor.apply(logits, context)
+        whole = [(*asked.prompt, *asked.outputs) for asked in self.rows]
+        self._sample(logits, [asked for asked, a, b in zip(self.rows, contexts, whole, strict=True) if a != b])
+
+
+def slots(room: int, context: int) -> SimpleNamespace:
+    """Return the state of the requests of V2, in ``room`` slots."""
+    return SimpleNamespace(
+        prompt_len=SimpleNamespace(np=np.zeros(room, np.int32)),
+        prefill_len=SimpleNamespace(np=np.zeros(room, np.int32)),
+        all_token_ids=SimpleNamespace(gpu=torch.zeros(room, context, dtype=torch.int32)),
+    )
 
 
 class BadRequest(Exception):
@@ -301,12 +381,15 @@ def client_of(
     encode: Callable[[str], list[int]],
     context: int = 64,
     configured: Mapping[str, Any] | None = None,
+    runner: str = "V1",
     **options: Any,
 ) -> FakeClient:
     """Return a client of a server of a language model; ``options`` are those of the engine, ``configured`` of its configuration."""
     monkeypatch.setattr(sys.modules[vllm.PhiAttempts.__module__], "vocabulary_of", lambda model: vocabulary)
     config = configuration(len(vocabulary), vocabulary.eos_ids[0], context, **(configured or {}))
-    processor = vllm.PhiAttempts(config, torch.device("cpu"), False)
+    room = options.get("room", 8)
+    given = (torch.device("cpu"), False) if runner == "V1" else (slots(room, context),)
+    processor = vllm.PhiAttempts(config, *given)
 
     def logits(contexts: list[tuple[int, ...]]) -> torch.Tensor:
         return lm.trees(contexts).roots().logits.clone()
@@ -314,5 +397,6 @@ def client_of(
     def decode(ids: list[int]) -> str:
         return vocabulary.decode(ids).decode(errors="replace")
 
-    engine = FakeEngine(vllm, processor, logits, vocabulary.eos_ids, context, **options)
+    make = FakeEngine if runner == "V1" else SlotEngine
+    engine = make(vllm, processor, logits, vocabulary.eos_ids, context, **options)
     return FakeClient(engine, encode, decode, vllm.PhiAttempts.validate_params)

@@ -13,7 +13,7 @@ import pytest
 from outlines.types import regex
 
 import outlines_phi
-from outlines_phi import SMC, AuditReport, Generator, UnsupportedError
+from outlines_phi import SMC, AuditReport, Generator, Special, Thinking, Tools, UnsupportedError, structural_tag
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.testing import check_language_model
@@ -116,6 +116,49 @@ def test_seeded_exact_texts_are_those_of_transformers(output_type: Any, host: Ph
         Generator(each, output_type).sample(QUESTION, n=100, seed=3, phi="exact").texts for each in (host, elsewhere)
     )
     assert here == there and len(set(here)) > 1
+
+
+def order(dish: Literal["soup", "bread"], count: Literal[1, 2]) -> None:
+    """A tool."""
+
+
+FORM = {
+    "type": "tag",
+    "begin": "<",
+    "content": {"type": "regex", "pattern": "[a-z]{1,4}"},
+    "end": [">", "."],
+}
+FEATURES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "thought": (Thinking(Literal["yes", "no"], end=".", max_tokens=4), {}),
+    "joint": (Thinking(Literal["yes", "no"], end=Special("<|pad|>"), max_tokens=3, scope="joint"), {}),
+    "special token": (regex("[a-z]{1,3}") + Special("<|pad|>") + regex("[ab]"), {}),
+    "structural tag": (structural_tag({"type": "structural_tag", "format": FORM}), {}),
+    "tools": (Tools([order], "required", "hermes"), {}),
+    "stop": (Literal["yes", "no"], {"stop": [",", " o", "\n"]}),
+    "special stop": (regex("[a-z ]+"), {"stop_strings": ["e", Special("<|pad|>")]}),
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_seeded_masked_draws_and_their_accounts_are_those_of_transformers(
+    name: str, host: PhiModel, elsewhere: PhiModel
+) -> None:
+    output_type, options = FEATURES[name]
+    here, there = (
+        Generator(each, output_type).sample(
+            QUESTION, n=4, seed=3, phi="local", max_new_tokens=60, tokens=True, top=2, **options
+        )
+        for each in (host, elsewhere)
+    )
+    assert here.texts == there.texts and here.log_w == pytest.approx(there.log_w, abs=1e-3)
+    for one, other in zip(here, there, strict=True):
+        assert one.token_ids == other.token_ids and (one.thought is None) == (name not in ("thought", "joint"))
+        accounts = [
+            [(token.log_p, token.log_q, *(entry.log_p for entry in token.top or ())) for token in each.tokens]
+            for each in (one, other)
+        ]
+        for row, expected in zip(*accounts, strict=True):
+            assert row == pytest.approx(expected, abs=1e-3)
 
 
 def test_exact_draws_have_the_conditioned_distribution_and_masking_has_not(host: PhiModel) -> None:

@@ -32,9 +32,10 @@ from outlines_phi import (
     GrammarError,
     Guarantee,
     SamplingSettings,
+    Special,
     UnsupportedError,
 )
-from outlines_phi.errors import ModelError
+from outlines_phi.errors import ModelError, VocabularyError
 from outlines_phi.guides.stopping import Stops
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts.vllm_server import phi_vllm, served_walks
@@ -42,6 +43,7 @@ from outlines_phi.plugin.hosts.vllm_server.phi_vllm import PhiVLLM
 from outlines_phi.plugin.hosts.vllm_server.served_call import (
     ARGUMENT,
     BYTES,
+    FORM,
     LIMITS,
     MARK,
     ServedCall,
@@ -51,6 +53,7 @@ from outlines_phi.plugin.hosts.vllm_server.served_call import (
 from outlines_phi.plugin.types.output_types import to_language
 from outlines_phi.plugin.types.tables import CompiledTypes
 from tests.hosts.fake_engine import FakeClient, client_of, configuration, vllm_or_stand_ins, without_coin
+from tests.hosts.test_hosts import FEATURES
 from tests.languages import LANGUAGES, VOCABULARY, Language, p_value, pooled_p_value
 from tests.leaks import leaks
 from tests.naming import named
@@ -70,10 +73,16 @@ def vllm() -> Iterator[SimpleNamespace]:
 
 
 @pytest.fixture
-def serve(vllm: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Any:
+def runner() -> str:
+    """The model runner of the engines, but where a test is of both."""
+    return "V1"
+
+
+@pytest.fixture
+def serve(vllm: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, runner: str) -> Any:
     """Return the maker of clients of a server of a language model."""
 
-    return partial(client_of, vllm, monkeypatch)
+    return partial(client_of, vllm, monkeypatch, runner=runner)
 
 
 @pytest.fixture
@@ -124,8 +133,13 @@ def ids(draws: Any) -> list[tuple[int, ...]]:
     return [draw.token_ids for draw in draws]
 
 
+BOTH = pytest.mark.parametrize("runner", ["V1", "V2"])
+
+
 class TestLaws:
-    @pytest.mark.parametrize(("coin", "calls"), [(True, 1), (True, 6), (False, 6)])
+    @pytest.mark.parametrize(
+        ("coin", "calls", "runner"), [(True, 1, "V1"), (True, 6, "V1"), (True, 6, "V2"), (False, 6, "V1")]
+    )
     def test_exact_draws_have_the_conditioned_distribution(
         self, coin: bool, calls: int, small: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -152,6 +166,7 @@ class TestLaws:
         client = small(SHORT, room=64)
         assert p_value([each for _ in range(40) for each in ids(afresh(client, SHORT, 8))], SHORT.reference().mu) < 1e-6
 
+    @BOTH
     def test_masked_draws_and_their_weights(self, small: Any) -> None:
         for language in LANGUAGES:
             reference = language.reference()
@@ -178,6 +193,7 @@ class TestLaws:
         found = ids(drawn(small(MAKES), MAKES, 1_000, **options))
         assert p_value(found, MAKES.reference(**options).mu) > ALPHA > p_value(found, MAKES.reference().mu)
 
+    @BOTH
     def test_texts_do_not_depend_on_what_else_the_engine_does(self, small: Any) -> None:
         """Every row is that of its request, whichever place it has."""
         language = LANGUAGES[1]
@@ -202,6 +218,7 @@ FORMATS = [
     list[Literal[1, 2]],
     cfg('start: "(" start? ")"'),
     outlines.types.either(json_schema('{"type": "null"}'), regex("a+")),
+    FEATURES["structural tag"][0],
 ]
 
 
@@ -228,6 +245,7 @@ class TestWithTheBundledModel:
         free = wrap(client)(QUESTION, phi="exact", num_return_sequences=20, max_new_tokens=8, **strings)
         assert not any("," in text.removesuffix(",") for text in free)
 
+    @BOTH
     def test_a_seed_names_the_texts(self, client: FakeClient) -> None:
         model = wrap(client)
         client.engine.preempted = 0.1
@@ -484,10 +502,11 @@ UNFIT: list[tuple[dict[str, Any], str]] = [
     ({"logprobs_mode": "raw_logprobs"}, "raw_logprobs"),
     ({"max_logprobs": 5}, "max_logprobs=5"),
     ({"speculative_config": object()}, "speculative_config"),
-    ({"use_v2_model_runner": True}, "VLLM_USE_V2_MODEL_RUNNER=0"),
+    ({"enable_batch_sharded_sampling": True}, "enable_batch_sharded_sampling"),
     ({"runner_type": "pooling"}, "generative model"),
     ({"is_encoder_decoder": True}, "without an encoder"),
-    ({"__version__": "0.33.0"}, r"vLLM 0\.33\.0 was not tested"),
+    ({"is_diffusion": True}, "or diffusion"),
+    ({"__version__": "0.33.0"}, r"vLLM 0\.33\.0 is here, whose engine was not tested"),
 ]
 
 
@@ -500,6 +519,13 @@ class TestEngines:
         monkeypatch.setattr(importlib.import_module("vllm"), "__version__", version)
         with pytest.raises(UnsupportedError, match=words):
             vllm.PhiAttempts(configuration(12, 0, 64, **changes), torch.device("cpu"), False)
+
+    @BOTH
+    def test_it_says_what_draws(self, runner: str, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        said: list[str] = []
+        monkeypatch.setattr(served_walks.LOG, "info", lambda words, *given: said.append(words % given))
+        small(MAKES)
+        assert f"model m, model runner {runner}, arguments of form {FORM}" in said[0] and len(said) == 1
 
     def test_a_server_is_asked_once_whether_it_has_the_processor(self, small: Any) -> None:
         client = small(MAKES)
@@ -545,6 +571,7 @@ class TestEngines:
         assert len(served.walks) == 0 and client.engine.processor.kept == {}
         drawn(client, MAKES, 2)
 
+    @BOTH
     def test_an_error_is_that_of_one_request(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         client = small(MAKES)
         drawn(client, MAKES, 1)
@@ -595,6 +622,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"constraint": lambda text: True}, "Leave constraint out"),
     ({"tokenization": "canonical"}, "Leave tokenization out"),
     ({"progress": print}, "Leave progress out"),
+    ({"stop": Special("<|pad|>")}, "as in a client of a server"),
     ({"do_sample": False}, "Draw with phi='exact'"),
     ({"max_tokens": 3}, "max_new_tokens"),
     ({"stop_at": ["x"]}, "stop_at"),
@@ -605,6 +633,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"phi": None, "backend": "xgrammar"}, "Leave backend"),
     *(({"model_input": prompt}, "cannot be read") for prompt in (3, None, {"a": 1})),
     ({"output_type": regex("a(")}, "\\^"),
+    ({"output_type": FEATURES["thought"][0]}, "Draw thought and answer in two calls"),
+    ({"output_type": FEATURES["special token"][0]}, "as in a client of a server"),
+    ({"output_type": FEATURES["tools"][0]}, "Give Tools to a model whose tokenizer is at hand"),
     ({"output_type": Literal["ab"], "banned_phrases": ["b"]}, "leave nothing"),
 ]
 WITHOUT: list[Any] = [
@@ -625,7 +656,7 @@ class TestBadInput:
     ) -> None:
         asked = {"model_input": QUESTION, "output_type": Literal["yes"], "phi": "exact", **given}
         asked = {name: value for name, value in asked.items() if value is not ...}
-        with pytest.raises((UnsupportedError, GrammarError, EmptyLanguageError), match=words):
+        with pytest.raises((UnsupportedError, GrammarError, EmptyLanguageError, VocabularyError), match=words):
             wrap(client)(asked.pop("model_input"), asked.pop("output_type"), **asked)
         assert client.requests == []
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import outlines
 import pytest
+import torch
 from outlines.types import regex
+from safetensors.torch import save_file
 
 import outlines_phi
 from outlines_phi import Generator, UnsupportedError
@@ -28,6 +32,7 @@ with warnings.catch_warnings():
     psutil = pytest.importorskip("psutil")
 
     from vllm import SamplingParams, TokensPrompt
+    from vllm.lora.request import LoRARequest
 
     from outlines_phi.lm.vllm.engine import check_engine
     from outlines_phi.lm.vllm.vllm_model import VLLMModel
@@ -70,7 +75,8 @@ def inside() -> Iterator[Any]:
     """An engine whose scheduler runs in this process, without a cache of prefixes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-        yield outlines_phi.from_vllm_offline(start(**ENGINE, enable_prefix_caching=False, max_num_seqs=8))
+        llm = start(**ENGINE, enable_prefix_caching=False, max_num_seqs=8, enable_lora=True, max_loras=2)
+        yield outlines_phi.from_vllm_offline(llm)
 
 
 def test_an_engine_that_does_not_hand_out_logits_is_refused() -> None:
@@ -87,11 +93,13 @@ def test_an_engine_that_does_not_hand_out_logits_is_refused() -> None:
 
 def configuration(**settings: Any) -> Any:
     """Return the parts of a ``VllmConfig`` that are read before anything is asked of the engine."""
-    usual = {"runner_type": "generate", "logits_processors": (), "is_encoder_decoder": False}
+    usual = {"runner_type": "generate", "logits_processors": (), "is_encoder_decoder": False, "is_diffusion": False}
     return SimpleNamespace(
         speculative_config=settings.pop("speculative_config", None),
-        use_v2_model_runner=settings.pop("use_v2_model_runner", False),
-        parallel_config=SimpleNamespace(worker_extension_cls=settings.pop("worker_extension_cls", "")),
+        parallel_config=SimpleNamespace(
+            worker_extension_cls=settings.pop("worker_extension_cls", ""),
+            enable_batch_sharded_sampling=settings.pop("enable_batch_sharded_sampling", None),
+        ),
         model_config=SimpleNamespace(**{**usual, **settings}),
     )
 
@@ -100,9 +108,10 @@ def configuration(**settings: Any) -> Any:
     ("settings", "remedy"),
     [
         ({"speculative_config": object()}, "Start vLLM without speculative_config"),
-        ({"use_v2_model_runner": True}, "Set VLLM_USE_V2_MODEL_RUNNER=0"),
+        ({"enable_batch_sharded_sampling": True}, "Start vLLM without enable_batch_sharded_sampling"),
         ({"runner_type": "pooling"}, "Load a generative model"),
         ({"is_encoder_decoder": True}, "Load a model without an encoder"),
+        ({"is_diffusion": True}, "or diffusion"),
     ],
 )
 def test_an_engine_whose_rows_cannot_be_told_is_refused(settings: dict[str, Any], remedy: str) -> None:
@@ -222,6 +231,46 @@ def test_little_room_changes_nothing(name: str, elsewhere: PhiModel, request: py
 def test_models_over_one_engine_share_its_room(narrow: Any) -> None:
     other = outlines_phi.wrap(narrow)
     assert other.lm is not narrow.lm and other.lm.sessions is narrow.lm.sessions
+
+
+def adapted(folder: Path, number: int) -> tuple[Any, PhiModel]:
+    """Return the request of a random adapter that is written into a folder, and the model of Transformers with its weights."""
+    hf_model, tokenizer = bundled.load()
+    generator, weights = torch.Generator().manual_seed(number), {}
+    for i, layer in enumerate(hf_model.model.layers):
+        matrix = layer.self_attn.q_proj.weight
+        down, up = (
+            torch.randn(shape, generator=generator) / 2 for shape in ((8, matrix.shape[1]), (matrix.shape[0], 8))
+        )
+        with torch.no_grad():
+            matrix += up @ down
+        name = f"base_model.model.model.layers.{i}.self_attn.q_proj"
+        weights |= {f"{name}.lora_A.weight": down, f"{name}.lora_B.weight": up}
+    save_file(weights, folder / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": 8, "lora_alpha": 8, "target_modules": ["q_proj"], "bias": "none"}
+    (folder / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
+    return LoRARequest(f"a{number}", number, str(folder)), outlines_phi.from_transformers(hf_model, tokenizer)
+
+
+def test_each_adapter_has_a_distribution_and_trees_of_its_own(inside: Any, tmp_path: Path) -> None:
+    llm, requests = inside.model, []
+    for number in (1, 2):
+        (folder := tmp_path / str(number)).mkdir()
+        request, merged = adapted(folder, number)
+        model = outlines_phi.from_vllm_offline(llm, lora_request=request)
+        requests.append(request)
+        laws = [
+            Generator(each, ANSWER).probabilities(QUESTION, tolerance=1e-6).distribution
+            for each in (model, outlines_phi.wrap(model), merged, inside)
+        ]
+        assert laws[0] == pytest.approx(laws[2], abs=1e-4) == laws[1] and laws[0] != pytest.approx(laws[3], abs=1e-3)
+    for phi, said in (("exact", "lora_request cannot be used here"), (None, "Make a model of it")):
+        with pytest.raises(UnsupportedError, match=said):
+            model(QUESTION, ANSWER, phi=phi, lora_request=requests[0])
+    with pytest.raises(UnsupportedError, match="cannot be loaded"):
+        outlines_phi.from_vllm_offline(llm, lora_request=LoRARequest("a", 3, str(tmp_path / "none")))
+    with pytest.raises(UnsupportedError, match="enable_lora=True"):
+        outlines_phi.from_vllm_offline(engine(), lora_request=requests[0])
 
 
 def test_a_thousand_requests_take_no_memory(narrow: Any) -> None:

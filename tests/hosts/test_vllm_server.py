@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 import outlines_phi
 from outlines_phi import BannedPhrases, Generator, Guarantee, UnsupportedError
-from outlines_phi.cli.app import VARIABLES, command_of
+from outlines_phi.cli.app import command_of
 from outlines_phi.errors import ModelError
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts.vllm_server import phi_vllm
@@ -71,10 +71,11 @@ def start(processor: str | None = None, *options: str) -> tuple[subprocess.Popen
     if processor is not None:
         command[command.index("--logits-processors") + 1] = processor
     root = str(Path(__file__).parents[2])
-    variables = {"OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "PYTHONPATH": root, "HF_HUB_OFFLINE": "1"}
+    variables = {"OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
+    variables["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     server = subprocess.Popen(
         command,
-        env={**os.environ, **VARIABLES, **variables},
+        env={**os.environ, **variables},
         cwd=root,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -276,7 +277,7 @@ def test_a_server_without_the_coin_and_one_that_dies_in_a_draw(elsewhere: Any) -
 
 def test_a_server_that_could_not_draw_does_not_start() -> None:
     command = [*command_of(str(FOLDER), None, ()), "--dtype", "float32", "--enforce-eager", "--max-model-len", "128"]
-    environment = {**os.environ, **VARIABLES, "OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
     given = ["--block-size", "32", "--enable-chunked-prefill"]
     ended = subprocess.run([*command, *given], env=environment, capture_output=True, timeout=900)
     assert ended.returncode != 0 and b"Start the server by outlines-phi serve MODEL" in ended.stdout + ended.stderr
@@ -284,7 +285,7 @@ def test_a_server_that_could_not_draw_does_not_start() -> None:
 
 def test_a_request_that_is_cancelled_leaves_nothing_behind() -> None:
     """In an engine of another process, whose memory can be looked into there: some walks are cancelled, some come back."""
-    environment = {**os.environ, **VARIABLES, "OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "tests.hosts.cancelled_requests"]
     found = subprocess.run(command, env=environment, cwd=root, capture_output=True, timeout=500, text=True)

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import NamedTuple, Protocol, final
+from typing import Any, NamedTuple, Protocol, final
 
 from torch import Tensor
 
@@ -17,13 +17,17 @@ from ..forest import ForestTrees
 
 
 class Asked(NamedTuple):
-    """A request for the logits after some tokens, at a node whose path holds so many tokens, prompt included."""
+    """A request for the logits after some tokens, at a node whose path holds so many tokens, prompt included.
+
+    ``adapter``: The ``LoRARequest`` whose weights they are, if any.
+    """
 
     key: str
     token_ids: list[int]
     prompt: Hashable  # The prompt above the node
     prompt_length: int
     length: int
+    adapter: Any = None
     goes_on: bool = False  # True if the tokens follow those of an open request with this key
     stays: bool = False  # True if it is left open, with its keys and values
 
@@ -149,10 +153,15 @@ class SessionTrees(ForestTrees):
     """
 
     def __init__(
-        self, sessions: Sessions, prompts: Sequence[Sequence[int]], vocabulary_size: int, max_length: int | None
+        self,
+        sessions: Sessions,
+        prompts: Sequence[Sequence[int]],
+        size: int,
+        max_length: int | None,
+        adapter: Any = None,
     ) -> None:
-        super().__init__(prompts, vocabulary_size, max_length)
-        self._sessions, self._name = sessions, next(_NUMBERS)
+        super().__init__(prompts, size, max_length)
+        self._sessions, self._name, self._adapter = sessions, next(_NUMBERS), adapter
         self._tips: dict[int, str] = {}  # by the node that it ends at: a request that stays open
         weakref.finalize(self, sessions.close_later, self._tips)
 
@@ -189,7 +198,7 @@ class SessionTrees(ForestTrees):
         """Return the request for a node."""
         row = int(self._forest.row[node])
         prompt_length = int(self._forest.prompt_lengths[row])
-        path = (self._name, row), prompt_length, prompt_length + int(self._forest.depth[node])
+        path = (self._name, row), prompt_length, prompt_length + int(self._forest.depth[node]), self._adapter
         key = self._tips.pop(int(self._forest.parent[node]), None)
         if key is not None and key in self._sessions:
             return Asked(key, [int(self._forest.token[node])], *path, goes_on=True)

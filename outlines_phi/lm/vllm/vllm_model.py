@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import torch
-import vllm
 from torch import Tensor
 from vllm import SamplingParams, TokensPrompt
 from vllm.sampling_params import RequestOutputKind
@@ -33,8 +32,6 @@ ENGINE: Mapping[str, Any] = {
     "worker_extension_cls": "outlines_phi.vllm.RowReader",
 }
 """The arguments of an ``LLM`` whose logits can be read: ``LLM(model, **ENGINE)``."""
-
-TESTED = "0.32"  # The versions of vLLM whose core is spoken to
 
 SESSIONS: weakref.WeakKeyDictionary[Any, Sessions] = weakref.WeakKeyDictionary()
 """By the ``LLM``: what is open in its engine, for whichever model of ours."""
@@ -142,7 +139,7 @@ class CoreCalls(EngineCalls):
             sampling_params=params,
             pooling_params=None,
             arrival_time=time.time(),
-            lora_request=None,
+            lora_request=asked.adapter,
             cache_salt=None,
             data_parallel_rank=None,
             resumable=asked.stays,
@@ -168,7 +165,8 @@ class RequestCalls(EngineCalls):
 
     def _run(self, asked: Sequence[Asked], relieve: Callable[[], object]) -> dict[str, int]:
         prompts = [TokensPrompt(prompt_token_ids=each.token_ids) for each in asked]
-        answers = self._llm.generate(prompts, [_params(each.key) for each in asked], use_tqdm=False)
+        params = [_params(each.key) for each in asked]
+        answers = self._llm.generate(prompts, params, use_tqdm=False, lora_request=asked[0].adapter)
         return {each.key: answer.num_cached_tokens or 0 for each, answer in zip(asked, answers, strict=True)}
 
     def close(self, keys: Sequence[str]) -> None:
@@ -198,22 +196,20 @@ class VLLMModel(LanguageModel):
     ----------
     llm
         ``vllm.LLM(model, **outlines_phi.vllm.ENGINE)``.
+    lora_request
+        The ``LoRARequest`` of an adapter that every request has; by default none.
 
     Raises
     ------
     UnsupportedError
         Another version of vLLM; an engine that was made without :data:`ENGINE`, or in which rows cannot be told: with speculative
-        decoding, the V2 model runner, or an encoder.
+        decoding or an encoder; an adapter for an engine without ``enable_lora``.
     VocabularyError
         The tokenizer does not fit the model, or its bytes cannot be known.
     """
 
-    def __init__(self, llm: Any) -> None:
-        if not vllm.__version__.startswith(f"{TESTED}."):
-            raise UnsupportedError(
-                f'Install it, by pip install "vllm=={TESTED}.*". vLLM {vllm.__version__} is here, whose engine was not tested.'
-            )
-        self.llm, config = llm, llm.llm_engine.vllm_config
+    def __init__(self, llm: Any, lora_request: Any = None) -> None:
+        self.llm, self.lora_request, config = llm, lora_request, llm.llm_engine.vllm_config
         check_engine(config)
         processors = [_qualified(each) for each in config.model_config.logits_processors or ()]
         reader = config.parallel_config.worker_extension_cls
@@ -222,8 +218,14 @@ class VLLMModel(LanguageModel):
                 processors[:1] != [_qualified(RowCapture)] or reader != ENGINE["worker_extension_cls"],
                 "Make it with LLM(..., **outlines_phi.vllm.ENGINE), its logits processor before all others. The LLM that was "
                 "given does not hand out the logits of its model.",
-            )
+            ),
+            (
+                lora_request is not None and config.lora_config is None,
+                f"Make it with LLM(..., enable_lora=True). It has no room for {lora_request!r:.80}.",
+            ),
         )
+        if lora_request is not None:
+            _load(llm, lora_request)
         self.vocabulary = vocabulary_of(config.model_config)
         # A request has room for the token that vLLM samples, which nobody reads.
         self.max_length = int(config.model_config.max_model_len) - 1
@@ -250,15 +252,26 @@ class VLLMModel(LanguageModel):
             str(config.dtype),
             config.quantization,
             config.hf_config.to_json_string(),
+            repr(self.lora_request),
         )
         return hashlib.blake2b(repr((*named, self.vocabulary.fingerprint)).encode(), digest_size=16).hexdigest()
 
     def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
-        return SessionTrees(self.sessions, prompts, len(self.vocabulary), self.max_length)
+        return SessionTrees(self.sessions, prompts, len(self.vocabulary), self.max_length, self.lora_request)
 
     def release(self) -> None:
         """Close the open requests in the engine, for others to have its room."""
         self.sessions.release()
+
+
+def _load(llm: Any, lora_request: Any) -> None:
+    """Load an adapter, one that cannot be loaded would end the engine at its first request."""
+    try:
+        llm.llm_engine.add_lora(lora_request)
+    except Exception as error:
+        raise UnsupportedError(
+            f"Give the LoRARequest of an adapter that fits the model. {lora_request!r:.80} cannot be loaded: {error!s:.200}"
+        ) from error
 
 
 def _sessions(llm: Any) -> Sessions:

@@ -12,6 +12,7 @@ from outlines.models.vllm_offline import VLLMOffline
 from outlines.processors import OutlinesLogitsProcessor
 from vllm import LLM, SamplingParams
 from vllm.exceptions import VLLMValidationError
+from vllm.lora.request import LoRARequest
 
 from ...errors import ModelError, UnsupportedError
 from ...guides.table import Table
@@ -19,7 +20,7 @@ from ...lm.vllm.vllm_model import VLLMModel
 from ...phi.estimator import Phi
 from ...sampling.sampler import Request
 from ..call import Call, CallOptions
-from ..choices import refuse_misfits
+from ..choices import OF_ADAPTER, refuse_misfits
 from ..mistakes import reading
 from ..session import PhiModel
 from ..streaming import Pieces
@@ -44,6 +45,11 @@ OFF: dict[str, tuple[Any, ...]] = {
 }
 """Values of fields that ask for nothing."""
 
+FOLLOWING = (
+    "include_stop_str_in_output",
+    "output_text_buffer_length",
+)  # Fields that others set, or that belong to another
+
 
 @final
 class PhiVLLMOffline(PhiModel, VLLMOffline):
@@ -57,6 +63,8 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
     ----------
     model
         ``vllm.LLM(model, **outlines_phi.vllm.ENGINE)``.
+    lora_request
+        An adapter, for all calls of this model, with or without ``phi=``; models of several adapters share an engine.
     options
         ``phi``, ``banned_phrases`` and ``max_tree_bytes``, as of :class:`outlines_phi.PhiTransformers`.
 
@@ -68,21 +76,22 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
 
     stock = VLLMOffline
     takes_types = True
-    made_of: ClassVar = {"model": "model"}
+    made_of: ClassVar = {"model": "model", "lora_request": "lora_request"}
 
-    def __init__(self, model: LLM, **options: Any) -> None:
+    def __init__(self, model: LLM, lora_request: LoRARequest | None = None, **options: Any) -> None:
         if not isinstance(model, LLM):
             raise UnsupportedError(
                 f"Give vllm.LLM(model, **outlines_phi.vllm.ENGINE). A {type(model).__name__} was given."
             )
         PhiModel.__init__(self, **options)
         VLLMOffline.__init__(self, model)
+        self.lora_request = lora_request
         self.hf_tokenizer = self.tokenizer
 
     @cached_property
     def lm(self) -> VLLMModel:
         """The model as samplers see it; errors as the constructor's, at every access until there is none."""
-        return VLLMModel(self.model)
+        return VLLMModel(self.model, self.lora_request)
 
     @property
     def _at_hand(self) -> bool:
@@ -116,6 +125,11 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
                 f"Give phi='local' for masking by this package, with banned phrases and with a generator of it. {LOOP} (phi=None) "
                 "takes output types alone."
             )
+        if (
+            self.lora_request is not None
+            and call.keywords.setdefault("lora_request", self.lora_request) != self.lora_request
+        ):
+            raise UnsupportedError(f"Make a model of it: {OF_ADAPTER}. This one has {self.lora_request.lora_name}.")
         if self._at_hand:
             self.lm.release()
         return nullcontext(call.language)
@@ -161,7 +175,7 @@ def with_params_read(call: Call) -> Call:
                 raise UnsupportedError(
                     f"Leave one of the two out: {meant}={keywords[meant]!r} and SamplingParams({name}={value!r}) were given."
                 )
-        elif not name.startswith("_") and name != "include_stop_str_in_output" and value != getattr(usual, name):
+        elif not name.startswith("_") and name not in FOLLOWING and value != getattr(usual, name):
             raise UnsupportedError(
                 f"Leave {name} out of SamplingParams, or give phi=None. {name}={value!r} was given, and a draw under phi= knows "
                 f"{', '.join(READ)} alone."

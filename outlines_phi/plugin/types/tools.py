@@ -284,7 +284,7 @@ class Tools(TypedTerm):
     def of_model(self, model: Any) -> Tools:
         """Return the tools in the format of a model: by the text of its chat template, and with its special tokens."""
         found = replace(self, family=self.family or family_of(model.chat_template))
-        object.__setattr__(found, "names", TokenNames.of(model.lm.vocabulary))
+        object.__setattr__(found, "names", model.token_names)
         return found
 
     def read(self, written: str) -> Reply:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, final
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, final
 
-import torch
 import vllm
 from torch import Tensor
 from vllm import SamplingParams
 
 from ....errors import UnsupportedError
-from ....lm.vllm.engine import RowProcessor, check_engine, refuse_faults, vocabulary_of
-from .served_call import ARGUMENT, SHOWN, check
-from .served_walks import EngineWalk, ServedWalks
-
-TESTED = "0.32."  # The prefix of the versions that were tested
+from ....lm.vllm.engine import AskedRow, RowProcessor, check_engine, refuse_faults, vocabulary_of
+from .served_call import ARGUMENT, FORM, SHOWN, check
+from .served_walks import LOG, EngineWalk, ServedWalks
 
 START = "Start the server by outlines-phi serve MODEL, which gives the right options"
 
@@ -29,40 +26,43 @@ NEUTRAL: Mapping[str, Any] = {
     "frequency_penalty": (0.0,),
     "min_tokens": (0,),
     "ignore_eos": (False,),
-    **dict.fromkeys(("stop", "bad_words"), (None, [])),
-    **dict.fromkeys(("logit_bias", "allowed_token_ids", "structured_outputs", "prompt_logprobs"), (None,)),
+    **dict.fromkeys(("stop", "stop_token_ids", "bad_words"), (None, [])),
+    **dict.fromkeys(
+        (
+            *("logit_bias", "allowed_token_ids", "structured_outputs", "prompt_logprobs"),
+            *("thinking_token_budget", "repetition_detection", "trace_decode_token_ids"),
+        ),
+        (None,),
+    ),
 }
 """The neutral values of a request's other parameters: all else would come after the processor, and change its decisions."""
 
 KEPT = "_outlines_phi_walk"
-"""The attribute of the parameters of a request that holds its walk: both are gone together, however the request ends."""
+"""The attribute of the parameters of a request of V1 that holds its walk: both are gone together, however the request ends."""
 
 
 @final
 class PhiAttempts(RowProcessor):
     """Draws in the engine: every request that has the argument writes what its walk says, row by row.
 
-    A walk is held by the parameters of its request. One that was preempted comes back with them; one that was cancelled leaves
-    nothing behind.
+    A request that was preempted finds its walk again: in V1 its parameters hold it, so that one that was cancelled leaves nothing
+    behind. V2 copies parameters and does not say who has left, so that the latest walks are held here, twice as many as rows.
 
     Raises :class:`UnsupportedError` where the engine does what no walk could follow.
     """
 
     argument = ARGUMENT
+    follows: ClassVar[bool] = True
 
-    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
-        super().__init__(vllm_config, device, is_pin_memory)
+    def __init__(self, vllm_config: Any, *given: Any) -> None:
+        super().__init__(vllm_config, *given)
         check_engine(vllm_config)
-        model = vllm_config.model_config
+        model, scheduler = vllm_config.model_config, vllm_config.scheduler_config
         refuse_faults(
             (
-                not vllm.__version__.startswith(TESTED),
-                f"{START}. vLLM {vllm.__version__} was not tested, {TESTED}x was.",
-            ),
-            (
-                vllm_config.scheduler_config.enable_chunked_prefill
-                or vllm_config.scheduler_config.long_prefill_token_threshold > 0,
-                f"{START}. With chunked prefill an engine asks about parts of prompts, which no processor tells from whole ones.",
+                self.requests is None
+                and (scheduler.enable_chunked_prefill or scheduler.long_prefill_token_threshold > 0),
+                f"{START}. With chunked prefill V1 asks about parts of prompts, which no processor tells from whole ones.",
             ),
             (
                 model.logprobs_mode != "processed_logits",
@@ -72,6 +72,13 @@ class PhiAttempts(RowProcessor):
         )
         tokens_tell = not (vllm_config.lora_config or model.is_multimodal_model or model.enable_prompt_embeds)
         self.served = ServedWalks(vocabulary_of(model), model.max_model_len, tokens_tell=tokens_tell)
+        self._latest = dict[tuple[str, int | None], EngineWalk]()
+        self._most = 2 * scheduler.max_num_seqs
+        runner, shared = "V1" if self.requests is None else "V2", "by calls" if tokens_tell else "by no two calls"
+        LOG.info(
+            "outlines_phi draws for vLLM %s: model %s, model runner %s, arguments of form %d, trees shared %s",
+            *(vllm.__version__, model.model, runner, FORM, shared),
+        )
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
@@ -80,7 +87,7 @@ class PhiAttempts(RowProcessor):
         if argument is None:
             return
         for name, values in NEUTRAL.items():
-            if (given := getattr(sampling_params, name)) not in values:
+            if (given := getattr(sampling_params, name, values[0])) not in values:
                 raise UnsupportedError(
                     f"Leave {name} at {values[0]!r} beside {ARGUMENT}, whose settings are the distribution. {name}={given!r:.80} "
                     "was given, which the engine would apply to what is drawn already."
@@ -91,17 +98,21 @@ class PhiAttempts(RowProcessor):
             )
         check(argument)
 
-    def apply(self, logits: Tensor) -> Tensor:
-        """Return the logits, ``[B, V]``, with the rows of our requests decided."""
-        if self.kept:
-            self.served.write(logits, self.kept)
-        return logits
+    def _apply(self, logits: Tensor, asked: dict[int, AskedRow]) -> None:
+        """Decide the rows of our requests."""
+        self.served.write(logits, asked)
 
-    def _kept(self, argument: Any, params: SamplingParams, prompt: list[int] | None, outputs: list[int]) -> Any:
-        """Return the walk of a request, and its outputs."""
-        served: EngineWalk | None = getattr(params, KEPT, None)
-        if served is None:
-            served = self.served.begin(argument, params.seed or 0, prompt, params.max_tokens)
-            setattr(params, KEPT, served)
+    def _kept(self, argument: Any, params: SamplingParams, prompt: Sequence[int] | None, written: int) -> Any:
+        """Return the walk of a request."""
+        name = argument, params.seed
+        held = getattr(params, KEPT, None) if self.requests is None else self._latest.get(name) if written else None
+        served: EngineWalk = held or self.served.begin(argument, params.seed or 0, prompt, params.max_tokens)
         served.fresh = True
-        return served, outputs
+        if self.requests is None:
+            setattr(params, KEPT, served)
+        else:
+            self._latest.pop(name, None)
+            self._latest[name] = served
+            if len(self._latest) > self._most:
+                self._latest.pop(next(iter(self._latest)))
+        return served

@@ -254,6 +254,14 @@ class ServedModel(PhiModel):
             "every prefix, and a server does not give them."
         )
 
+    @property
+    def token_names(self) -> NoReturn:
+        """Raise :class:`UnsupportedError`: without them the marks of a model's calls would be spelled as text."""
+        raise UnsupportedError(
+            f"Give Tools to a model whose tokenizer is at hand, {OTHER_ROADS}. The marks of calls are special tokens in most "
+            "models, and those of a server's are not known here."
+        )
+
     @cached_property
     def compiled(self) -> CompiledTypes:
         """Output types over bytes: the server compiles them for its tokens."""

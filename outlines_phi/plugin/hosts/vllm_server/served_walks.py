@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 from weakref import WeakSet
 
 import numpy as np
@@ -27,6 +27,9 @@ from ....settings import SamplingSettings
 from ....vocabulary.vocabulary import Vocabulary
 from ...types.tables import CompiledTypes
 from .served_call import ServedCall, WalkAccount, WalkEnd, force, reading
+
+if TYPE_CHECKING:
+    from ....lm.vllm.engine import AskedRow
 
 USUAL = SamplingSettings()  # Of a request that is over before its first token
 
@@ -62,18 +65,17 @@ class EngineWalk:
         """Account of the draw so far."""
         return WalkAccount(0.0, 0.0, 0.0)
 
-    def wants_more(self, outputs: Sequence[int]) -> bool:
+    def wants_more(self, asked: AskedRow) -> bool:
         """Take note of what the engine has written; return whether the walk has to go on before it writes more.
 
         Raises ``AssertionError`` where the engine asks twice, as about parts of a prompt, or has written what was not decided.
         """
         before, tokens = None if self.fresh else self.written, self.tokens
-        self.written, self.fresh = len(outputs), False
-        # The last token may not be noted yet, -1, where the engine schedules ahead.
-        agreed = self.written <= len(tokens) and (not outputs or outputs[-1] in (-1, tokens[self.written - 1]))
+        self.written, self.fresh = asked.written, False
+        agreed = self.written <= len(tokens) and (not self.written or asked.last in (-1, tokens[self.written - 1]))
         if self.written == before or not agreed:
             raise AssertionError(
-                f"asked after {list(outputs)}, and before that after {before} tokens; decided {tokens}"
+                f"asked after {asked.written} tokens, the last {asked.last}, and before that after {before}; decided {tokens}"
             )
         return self.outcome is WalkEnd.UNDER_WAY and self.written == len(tokens)
 
@@ -159,7 +161,7 @@ class MaskedWalk(EngineWalk):
         return WalkAccount(self._log_p, self._log_w, self._log_w)
 
 
-LOG = logging.getLogger("outlines_phi.vllm")
+LOG = logging.getLogger("vllm.outlines_phi")  # shown in the server's log, as vLLM's own lines are
 
 TREES_BYTES, TREES = 2**30, 1024
 """Bounds on the kept trees, in memory and in number; a single one may take a quarter of the memory."""
@@ -205,16 +207,16 @@ class ServedWalks:
         self.walks.add(walk)
         return walk
 
-    def write(self, logits: Tensor, asked: Mapping[int, tuple[EngineWalk, Sequence[int]]]) -> None:
+    def write(self, logits: Tensor, asked: Mapping[int, AskedRow]) -> None:
         """Let some rows of ``logits``, ``[B, V]``, write what their walks write after the tokens that the engine has written.
 
         What was launched first goes first. A step that fails is made again, walk by walk: one that cannot go on stops nobody.
         """
         going: list[tuple[int, EngineWalk]] = []
-        for row, (served, outputs) in sorted(asked.items(), key=lambda item: item[1][0].launch):
-            with self._alone(served):
-                if not served.over and served.wants_more(outputs):
-                    going.append((row, served))
+        for row, each in sorted(asked.items(), key=lambda item: item[1].kept.launch):
+            with self._alone(each.kept):
+                if not each.kept.over and each.kept.wants_more(each):
+                    going.append((row, each.kept))
         try:
             self._advance(logits, going)
         except Exception:
@@ -222,8 +224,8 @@ class ServedWalks:
                 if walk.outcome is WalkEnd.UNDER_WAY and walk.written == len(walk.tokens):
                     with self._alone(walk):
                         self._advance(logits, [(row, walk)])
-        for row, (served, _) in asked.items():
-            self._force(logits[row], served)
+        for row, each in asked.items():
+            self._force(logits[row], each.kept)
 
     @contextmanager
     def _alone(self, walk: EngineWalk) -> Iterator[None]:
