@@ -44,9 +44,9 @@ from .choices import refuse_misfits
 from .drafts import DraftSources
 from .mistakes import check_batch, not_pickled, reading
 from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped, telling, thinking
+from .types.captures import TokenNames
 from .types.output_types import left_to_outlines
 from .types.tables import REGISTERED, CompiledTypes, masks_only
-from .types.tool_formats import TokenNames
 from .types.tools import of_model
 
 Answer = TypeVar("Answer", Draws, Probabilities, Ranking)

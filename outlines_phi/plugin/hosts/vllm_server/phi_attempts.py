@@ -72,7 +72,7 @@ class PhiAttempts(RowProcessor):
         )
         tokens_tell = not (vllm_config.lora_config or model.is_multimodal_model or model.enable_prompt_embeds)
         self.served = ServedWalks(vocabulary_of(model), model.max_model_len, tokens_tell=tokens_tell)
-        self._latest = dict[tuple[str, int | None], EngineWalk]()
+        self._latest = dict[tuple[str, int | None, tuple[int, ...]], EngineWalk]()
         self._most = 2 * scheduler.max_num_seqs
         runner, shared = "V1" if self.requests is None else "V2", "by calls" if tokens_tell else "by no two calls"
         LOG.info(
@@ -104,7 +104,7 @@ class PhiAttempts(RowProcessor):
 
     def _kept(self, argument: Any, params: SamplingParams, prompt: Sequence[int] | None, written: int) -> Any:
         """Return the walk of a request."""
-        name = argument, params.seed
+        name = argument, params.seed, tuple(prompt or ())
         held = getattr(params, KEPT, None) if self.requests is None else self._latest.get(name) if written else None
         served: EngineWalk = held or self.served.begin(argument, params.seed or 0, prompt, params.max_tokens)
         served.fresh = True
