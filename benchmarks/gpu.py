@@ -80,7 +80,7 @@ def shaped(shape: str, vocabulary: Vocabulary, device: torch.device) -> Qwen3For
 
 
 def languages(vocabulary: Vocabulary) -> dict[str, Table]:
-    """Return what the samplers draw from."""
+    """Return the languages of the draws."""
     return {
         "text": Table(FSMGuide.from_automaton(compile_regex(TEXT), vocabulary)),
         "banned": free_text(vocabulary),

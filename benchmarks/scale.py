@@ -189,7 +189,7 @@ def counts(
     length: Annotated[int, typer.Option(help="Tokens of a text, at most.")] = 64,
     size: Annotated[int, typer.Option(help="Tokens of the vocabulary.")] = 151_936,
 ) -> None:
-    """Count what samplers ask a model with the vocabulary of Qwen3 8 B for, and read back; write ``scale_counts.json``."""
+    """Count the calls, tokens and bytes read back of samplers with the vocabulary of Qwen3 8 B; write ``scale_counts.json``."""
     transfers.HOST = frozenset()  # the processor stands for a device whose memory the host cannot read
     device, vocabulary = torch.device("cpu"), first_tokens(tekken_vocabulary(), size)
     lm = TransformersModel(shaped("tiny", vocabulary, device), vocabulary)

@@ -183,7 +183,7 @@ class ExactLM(HFLM):
         return trees
 
     def _begins(self, text: bytes, ended: bool, answer: str) -> bool:
-        """Return whether a text, or the beginning of one that has not ended, is for certain a case of an answer."""
+        """Return True if a text, or the beginning of one that has not ended, is for certain a case of an answer."""
         written = answer.encode()
         after = text[len(written) :].decode(errors="ignore")
         if self.ends == "text" or not text.startswith(written):

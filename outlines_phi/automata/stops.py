@@ -271,8 +271,8 @@ class Thoughts:
         return self.max_tokens + sum(len(one) for one in markers if not one.startswith(MARK))
 
     def split(self, written: bytes) -> tuple[int, int, int]:
-        """Return where the thought in a text begins, where it ends, as far as it is certain, and where its answer begins: -1 for
-        not yet.
+        """Return the begin and the end of the thought in a text, as far as it is certain, and the begin of its answer: -1 for not
+        yet.
         """
         begin = 0
         for marker in (self.begin, self.opening):

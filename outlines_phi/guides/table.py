@@ -359,7 +359,7 @@ class Table:
         return self._of_live("tokens", live, find, _nbytes)
 
     def _of_live(self, kind: str, live: LiveSet, build: Callable[[], Cached], size: Callable[[Cached], int]) -> Cached:
-        """Build what depends on the live tokens alone, and keep it for every table that has the same."""
+        """Build the data of live tokens once, for every table that has the same."""
         with self._lock:
             return self._kept.of((kind, live), build, size)
 
