@@ -52,6 +52,7 @@ class Guide(ABC):
     """True if the length limit is an end, as in free text. ``min_tokens`` is 0 then wherever the text may end."""
     match: Match | Thoughts | None = None
     """The members that what is written begins with, or holds behind a thought; ``None`` where it is a member itself."""
+    thoughts: Thoughts | None = None  # The match of a guide whose members stand behind thoughts
     machine: ByteMachine[Any] | None = None
     """The texts byte by byte; ``None`` where they are known token by token alone."""
     blocks: bool = False
@@ -67,11 +68,6 @@ class Guide(ABC):
         """Return the member that ``tokens`` write, begin with, or hold, special tokens as machines step by them."""
         written = self.vocabulary.decode(tokens)
         return written if self.match is None else self.match.member(written)
-
-    @property
-    def thoughts(self) -> Thoughts | None:
-        """The thoughts that stand before members; ``None`` for none."""
-        return self.match if isinstance(self.match, Thoughts) else None
 
     @property
     def ends_by_tokens(self) -> bool:

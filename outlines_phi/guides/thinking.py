@@ -99,6 +99,7 @@ class ThinkingGuide(Guide):
     """
 
     match: Thoughts
+    thoughts: Thoughts
 
     def __init__(self, answer: Guide, form: ThoughtFormat, strings: Sequence[bytes] = ()) -> None:
         self.answer, self.form, self.strings = answer, form, tuple(strings)
@@ -116,7 +117,7 @@ class ThinkingGuide(Guide):
         opening = b"" if begin or form.begin is not None else form.partner.encode()
         texts, stops = ThoughtTexts(begin, end, self.strings), answer.match
         assert stops is None or isinstance(stops, StoppedTexts)
-        self.match = Thoughts(texts, begin, opening, form.max_tokens, form.scope, stops)
+        self.match = self.thoughts = Thoughts(texts, begin, opening, form.max_tokens, form.scope, stops)
         behind = Joined((ByteAutomaton.of_texts([begin]), texts), frozenset([0]), (frozenset([1]), frozenset([END])))
         self._walk, self.blocks = MachineGuide(behind, self.vocabulary), answer.blocks
         self._recent_row = lru_cache(_ROWS)(self._row)

@@ -290,7 +290,7 @@ class Draw(WrittenText):
     @classmethod
     def of(cls, guide: Guide, token_ids: Sequence[int], **attributes: Any) -> Draw:
         """Return the draw that ``token_ids`` write under a guide."""
-        written = {**cls.written(guide, token_ids), "thought": Thought.of(guide, token_ids)}
+        written = {**cls.written(guide, token_ids), "thought": guide.thoughts and Thought.of(guide, token_ids)}
         return cls(**{**written, **attributes})
 
 

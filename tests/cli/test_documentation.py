@@ -41,18 +41,6 @@ def test_the_page_is_what_the_commands_print(cli: Cli, folder: Path) -> None:
     assert seen == ["generate", "generate", "generate", "audit", "generate", "audit", "probabilities", "fit"]
 
 
-def test_the_code_that_reads_the_lines_runs(cli: Cli, folder: Path) -> None:
-    (folder / "schemas.py").write_text(blocks("python")[0], encoding="utf-8")
-    (folder / "prompts.jsonl").write_text(blocks("json")[0], encoding="utf-8")
-    first = blocks("console")[0].splitlines()[0].removeprefix("$ outlines-phi ")
-    assert cli(*shlex.split(first)).exit_code == 0
-    names: dict[str, object] = {}
-    exec(compile(blocks("py")[0], "command-line.md", "exec"), names)
-    roles = names["roles"]
-    assert isinstance(roles, dict) and set(roles) == {"wizard", "rogue", "healer", "ranger captain"}
-    assert abs(sum(roles.values()) - 1) < 1e-9 and abs(roles["ranger captain"] - 0.184) < 0.1
-
-
 def test_the_page_names_every_option() -> None:
     for name in ("generate", "audit", "probabilities", "fit"):
         options = {option for parameter in command(name).params for option in parameter.opts if option.startswith("--")}

@@ -37,7 +37,7 @@ def model() -> PhiModel:
 
 def prompts(model: PhiModel, *texts: str) -> list[list[int]]:
     """Return the tokens that texts are read as."""
-    return [list(ids) for ids in model._prompts(texts)]
+    return [list(ids) for ids in model.prompt_ids(texts)]
 
 
 DOORS: dict[str, Callable[[PhiModel, Any], Any]] = {

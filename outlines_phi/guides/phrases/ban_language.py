@@ -59,7 +59,7 @@ class ProductGuide(BanningGuide):
             raise VocabularyError("guides of two vocabularies cannot be intersected; build both for the same model")
         self.left, self.right = left, right
         self.vocabulary, self.phrases, self.open = left.vocabulary, right.phrases, left.open
-        self.blocks, self.match = left.blocks, left.match
+        self.blocks, self.match, self.thoughts = left.blocks, left.match, left.thoughts
         self._pairs = [(DEAD, DEAD), (DONE, DONE)]
         self._number = {(DONE, DONE): DONE}
         self._least = np.array([UNREACHABLE, 0], dtype=np.int64)  # `min_tokens` of the pairs, as far as it is known
