@@ -81,7 +81,7 @@ class Rollout:
         return self.draw.value
 
 
-def rollouts(generator: PhiGenerator, prompts: Sequence[Any], n: int = 8, **keywords: Any) -> list[Rollout]:
+def rollouts(generator: PhiGenerator, prompts: list[Any], n: int = 8, **keywords: Any) -> list[Rollout]:
     """Return ``n`` roll-outs after each prompt, group by group, of the model as it is now.
 
     Give a ``seed`` for every step: nothing that was learned of earlier weights is then used, by contract and not by detection
@@ -105,9 +105,8 @@ def rollouts(generator: PhiGenerator, prompts: Sequence[Any], n: int = 8, **keyw
     EmptyLanguageError
         No trajectory of a group was completed.
     """
-    results = generator.sample_batch(list(prompts), n, tokens=True, **keywords)
-    ids = generator.model.prompt_ids(prompts)
-    found = enumerate(zip(ids, results, strict=True))
+    results = generator.sample_batch(prompts, n, tokens=True, **keywords)
+    found = enumerate(zip(generator.model.prompt_ids(prompts), results, strict=True))
     return [_record(group, prompt, draw) for group, (prompt, draws) in found for draw in _complete(draws)]
 
 
@@ -141,6 +140,10 @@ def _record(group: int, prompt: tuple[int, ...], draw: Draw) -> Rollout:
 
 def weights(log_w: ArrayLike, group: ArrayLike) -> Numbers:
     """Return the weights, normalised to a mean of 1 in each group, shape ``[n]``; zeros where all of a group are zero."""
+    if np.shape(log_w) != np.shape(group):
+        raise UnsupportedError(
+            f"Give a log weight and a group for each roll-out. Their shapes are {np.shape(log_w)} and {np.shape(group)}."
+        )
     _, index = np.unique(group, return_inverse=True)
     log_w = np.asarray(log_w, dtype=np.float64)
     top = np.full(index.max(initial=-1) + 1, -math.inf)
@@ -202,8 +205,10 @@ NEUTRAL = {
     "repetition_penalty": 1.0,
     "generation_kwargs": None,
     "use_vllm": False,
+    "chat_template_kwargs": None,
+    "tools": None,
+    "is_fsdp_enabled": False,
 }
-NEUTRAL |= {"chat_template_kwargs": None, "tools": None, "is_fsdp_enabled": False}
 """The options of a ``GRPOTrainer`` by which its loss would score another model, distribution or prompt than roll-outs have."""
 
 
