@@ -85,16 +85,15 @@ class ModelDrafter(Checked, Drafter):
 class ModelDrafting(Drafting):
     """A smaller model at work in one call.
 
-    ``trees``: Its token trees, and what they have cost.
+    ``branches``: Its prefixes, whose ``trees`` tell what they have cost.
     """
 
     checked = True
 
     def __init__(self, drafter: ModelDrafter, run: DraftRun) -> None:
         self._model, self._greedy, self._run = drafter.model, drafter.greedy, run
-        self.trees = drafter.model.trees(run.prompts)
-        self._branches = Branches(self.trees)
-        self._prompts = [Branch(-1, -1, row) for row in range(len(run.prompts))]
+        self.branches = Branches(drafter.model, run.prompts)
+        self._prompts = [Branch(-1, -1, root) for root in self.branches.roots]
 
     def propose(
         self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
@@ -108,7 +107,7 @@ class ModelDrafting(Drafting):
         while ways:
             wanted = [at for way in ways.values() for at in way if at.node < 0 or at is way[-1]]
             wanted = list(dict.fromkeys(wanted))
-            for at, logits in zip(wanted, self._branches.reach(wanted).whole(), strict=True):
+            for at, logits in zip(wanted, self.branches.reach(wanted).whole(), strict=True):
                 at.answer = logits
             answered += wanted
             self._draw({chain: way[-1] for chain, way in ways.items()})
@@ -157,7 +156,7 @@ class ModelDrafting(Drafting):
         """Give back what is not on the way to a text, where that outweighs the texts."""
         kept = {at for way in ways for at in way}
         nodes = sorted(at.node for at in kept if at.node >= 0)
-        if self._branches.planted and self._branches.tidy(nodes, len(nodes), WASTE):
+        if self.branches.planted and self.branches.tidy(nodes, len(nodes), WASTE):
             for at in [*self._prompts, *kept]:
                 at.children = {token: below for token, below in at.children.items() if below in kept}
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, final
 
-from ..lm.model import TokenTrees
+from ..lm.model import LanguageModel, TokenTrees
 from ..lm.watch import between_calls
 from ..numerics.transfers import Rows
 
@@ -82,16 +83,24 @@ class Branch:
 class Branches:
     """Token trees of a model that walks grow, and give back; a model call before which they are stopped has added no node.
 
+    ``roots``: The node of each prompt; equal prompts are one.
     ``planted``: True if the prompts have been evaluated.
     """
 
-    def __init__(self, trees: TokenTrees) -> None:
-        self.trees, self.planted = trees, False
-        self._compacted = 0
+    def __init__(self, lm: LanguageModel, prompts: Sequence[Sequence[int]]) -> None:
+        numbers = dict[tuple[int, ...], int]()
+        self.roots = [numbers.setdefault(tuple(prompt), len(numbers)) for prompt in prompts]
+        self._lm, self._distinct = lm, [*numbers]
+        self.planted, self._compacted = False, 0
         self._prompts: Rows | None = None
 
+    @cached_property
+    def trees(self) -> TokenTrees:
+        """The model's trees, made where the first prefix is asked for."""
+        return self._lm.trees(self._distinct)
+
     def plant(self) -> Rows:
-        """Return the ``[P, V]`` logits of the prompts, the nodes 0 to ``P - 1``, which are evaluated the first time."""
+        """Return the ``[P, V]`` logits of the prompts, which are evaluated the first time."""
         if self._prompts is None:
             self.evaluate(())
         assert self._prompts is not None
@@ -116,13 +125,13 @@ class Branches:
             place |= {prefix: prefix.node for prefix in prefixes if prefix.token < 0 < before}
             if len(place) == len(prefixes):
                 return Rows(fresh.matrix, fresh.within([place[prefix] for prefix in prefixes]), fresh.check)
-        prompts = self.plant()
+        prompts, row = self.plant(), {node: row for row, node in enumerate(self.roots)}
         if all(prefix.token < 0 for prefix in prefixes):
-            return Rows(prompts.matrix, prompts.within([prefix.node for prefix in prefixes]), prompts.check)
+            return Rows(prompts.matrix, prompts.within([row[prefix.node] for prefix in prefixes]), prompts.check)
         rest, roots, answer = [] if fresh is None else fresh.each(), prompts.each(), fresh or prompts
-        known = (roots[prefix.node] if prefix.token < 0 else prefix.answer for prefix in prefixes)
+        known = (roots[row[prefix.node]] if prefix.token < 0 else prefix.answer for prefix in prefixes)
         pairs = zip(prefixes, known, strict=True)
-        return answer.of([rest[place[prefix]] if prefix in place else row for prefix, row in pairs])
+        return answer.of([rest[place[prefix]] if prefix in place else logits for prefix, logits in pairs])
 
     def evaluate(self, pairs: Sequence[tuple[int, int]]) -> Rows:
         """Return the logits of new nodes, ``[n, V]``; the prompts are evaluated with the first ones."""
@@ -139,7 +148,8 @@ class Branches:
         prompts = len(evaluation.nodes) - len(pairs)
         kept = evaluation.rows[:prompts]
         # A part alone would hold the memory of the whole.
-        self._prompts = kept.of(kept.each()) if pairs else kept
+        kept = kept.of(kept.each()) if pairs else kept
+        self._prompts = Rows(kept.matrix, kept.within(self.roots), kept.check)
         return evaluation.rows, prompts
 
     def compact(self, nodes: Iterable[int]) -> None:

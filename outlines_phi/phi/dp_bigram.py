@@ -134,13 +134,13 @@ class BigramEstimate(Estimate):
         }
         for start in range(0, len(pairs), NODES):
             part = pairs[start : start + NODES]
-            answer = run.branches.evaluate(part)
+            answer = run.branches.evaluate([(run.branches.roots[row], token) for row, token in part])
             law = run.log_p(answer.unchecked(range(len(part))), [(row, (token,)) for row, token in part])
             of_row = list(runs(row for row, _ in part))
             found = answer.read(*(columns[row].partition.mass(law[same].double().exp()) for row, same in of_row))
             for (row, _), mass in zip(of_row, found, strict=True):
                 masses[row].append(mass)
-        if first == len(run.prompts):  # no other node is held yet
+        if first <= max(run.branches.roots) + 1:  # no other node is held yet
             run.branches.compact(())
         for row, chosen in columns.items():
             known = np.concatenate(masses[row])

@@ -189,9 +189,9 @@ def greedy_lines(request: Request, most: int) -> list[str]:
 
 def greedy_tokens(request: Request, goes_on: Callable[[int, Sequence[int]], bool]) -> list[list[int]]:
     """Return the likeliest token at every step after each prompt, the end of sequence included, as long as a row ``goes_on``."""
-    lm, branches = request.lm, Branches(request.trees())
+    lm, branches = request.lm, Branches(request.lm, request.prompts)
     written: list[list[int]] = [[] for _ in request.prompts]
-    standing = {row: Branch(-1, -1, row) for row in range(len(written))}
+    standing = {row: Branch(-1, -1, root) for row, root in enumerate(branches.roots)}
     while standing:
         exchange = Exchange(branches.reach(list(standing.values())))
         contexts = [(*request.prompts[row], *written[row]) for row in standing]

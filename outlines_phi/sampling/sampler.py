@@ -19,7 +19,7 @@ from ..drafting.combine import HITS, TESTS, best_length
 from ..drafting.drafter import Drafter, DraftRun, Proposer, Site, check_length
 from ..errors import ModelError, UnsupportedError, too_small
 from ..guides.table import Table
-from ..lm.model import LanguageModel, TokenTrees
+from ..lm.model import LanguageModel
 from ..numerics.checks import check_counts, check_fits, counted
 from ..numerics.distributions import AT_ONCE
 from ..phi.constraint import Constraint
@@ -142,10 +142,6 @@ class Request:
         for token in written:
             state, budget = self.table.advance(state, token, budget), budget - 1
         return state, budget
-
-    def trees(self) -> TokenTrees:
-        """Return token trees of the prompts."""
-        return self.lm.trees(self.prompts)
 
     @cached_property
     def _seed_of(self) -> Callable[[int], tuple[int, int]]:

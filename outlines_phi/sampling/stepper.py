@@ -193,7 +193,7 @@ class Stepper:
                 "distribution of a step is not known; leave out one of them."
             )
         self._request, self._observer, self._draft = request, observer, draft
-        self.branches = Branches(request.trees())
+        self.branches = Branches(request.lm, request.prompts)
         self._run = SampledRun(
             lm=request.lm,
             table=request.table,
@@ -223,7 +223,7 @@ class Stepper:
         self.estimate.learn()
         numbers = range(self._launched, self._launched + n)
         self._launched += n
-        roots = [Branch(-1, -1, row) for row in range(len(request.prompts))]
+        roots = [Branch(-1, -1, root) for root in self.branches.roots]
         walks = [
             Trajectory(row, i, request.stream(row, i), root, request.starts[row], request.budgets[row])
             for row, root in enumerate(roots)

@@ -39,7 +39,7 @@ class EvaluatedTexts:
         self._request = request
         self.tallies = [DraftTally() for _ in request.prompts]
         self._drafts = None if draft is None else Prefetching(draft, request)
-        self._branches = Branches(request.trees()) if evaluator is None else evaluator.branches
+        self._branches = Branches(request.lm, request.prompts) if evaluator is None else evaluator.branches
         self.counts = self._branches.trees.counts  # the cost of the model calls so far
         # Whole rows of the vocabulary: those that memory has no room for are evaluated a second time where a walk comes to them.
         most = max(1, WINDOW_BYTES // (4 * len(request.table.vocabulary) * len(request.prompts)))
@@ -52,7 +52,7 @@ class EvaluatedTexts:
             return self._known.pop(row)  # walks hold it from now on
         if row not in self._roots:
             self._roots.update(enumerate(self._distributions(self._branches.plant(), self._request.prompts)))
-        return Branch(-1, -1, row, self._roots[row])
+        return Branch(-1, -1, self._branches.roots[row], self._roots[row])
 
     def evaluate(self, wanted: Mapping[Branch, Site], drafted: Set[Branch]) -> None:
         """Give every wanted text its distribution, in one model call, and those that a drafter foresees after it theirs.

@@ -100,7 +100,7 @@ def test_greedy_drafts_are_the_step_by_step_mode() -> None:
 def test_as_many_calls_as_tokens_for_all_sites_together() -> None:
     run = run_of(table_of("[abcx]{30}"), prompts=[(1, 2), (3,), (5,)])
     proposer = Proposer(ModelDrafter(SMALL), run)
-    trees = proposer._drafting.trees  # type: ignore[attr-defined]
+    trees = proposer._drafting.branches.trees  # type: ignore[attr-defined]
     streams = [np.random.default_rng(i) for i in range(6)]
     sites = [site_of(run, row=row % 3, budget=31) for row in range(6)]
     drafts = proposer.propose(sites, [4] * 6, streams)

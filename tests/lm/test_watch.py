@@ -30,7 +30,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def test_nobody_needs_to_watch() -> None:
-    branches = Branches(WORDS.lm.trees([PROMPT]))
+    branches = Branches(WORDS.lm, [PROMPT])
     branches.plant()
     assert branches.trees.counts.calls == 1
     follow(lambda: pytest.fail("nobody asked"))  # type: ignore[arg-type, return-value]
@@ -39,7 +39,7 @@ def test_nobody_needs_to_watch() -> None:
 def test_progress_is_told_when_the_next_call_begins_and_at_the_end(clock: Callable[[float], None]) -> None:
     told: list[Progress] = []
     tokens = iter(range(3))
-    branches = Branches(WORDS.lm.trees([PROMPT]))
+    branches = Branches(WORDS.lm, [PROMPT])
 
     def tell(watched: Watch) -> None:
         assert watched.progress is not None
@@ -71,7 +71,7 @@ def test_a_call_that_failed_tells_nothing_more() -> None:
 
 def test_what_is_told_goes_up_between_two_calls() -> None:
     """An exception of who is told leaves the trees of the model as they were."""
-    branches = Branches(WORDS.lm.trees([PROMPT]))
+    branches = Branches(WORDS.lm, [PROMPT])
 
     def fail(_: Watch) -> None:
         raise ZeroDivisionError

@@ -95,7 +95,7 @@ def law(*tokens: int, row: int = 0) -> torch.Tensor:
 
 
 def test_chains_are_evaluated_with_the_prompts_in_one_call() -> None:
-    branches, root = Branches(LM.trees(PROMPTS)), Branch(-1, -1, 0)
+    branches, root = Branches(LM, PROMPTS), Branch(-1, -1, 0)
     chain = [*root.along((5, 6, 7))][1:] + [Branch(-1, -1, 1).child(5)]
     logits = branches.reach(chain)
     assert [prefix.node for prefix in chain] == [2, 3, 4, 5] and branches.trees.counts.calls == 1
@@ -106,7 +106,7 @@ def test_chains_are_evaluated_with_the_prompts_in_one_call() -> None:
 
 def test_what_was_drafted_is_not_evaluated_again() -> None:
     """By a chain that another walk did not follow."""
-    branches, root = Branches(LM.trees(PROMPTS)), Branch(-1, -1, 0)
+    branches, root = Branches(LM, PROMPTS), Branch(-1, -1, 0)
     chain = [*root.along((5, 6, 7))]
     for prefix, answer in zip(chain, branches.reach(chain).each(), strict=True):
         prefix.answer = answer
@@ -117,14 +117,14 @@ def test_what_was_drafted_is_not_evaluated_again() -> None:
 
 
 def test_nothing_asked_for_costs_the_prompts_alone() -> None:
-    branches = Branches(LM.trees(PROMPTS))
+    branches = Branches(LM, PROMPTS)
     for _ in range(2):
         assert branches.reach([]).whole().shape == (0, len(VOCABULARY))
         assert branches.trees.counts.calls == 1
 
 
 def test_what_no_walk_wants_is_forgotten() -> None:
-    branches, root = Branches(LM.trees(PROMPTS)), Branch(-1, -1, 0)
+    branches, root = Branches(LM, PROMPTS), Branch(-1, -1, 0)
     chain = [*root.along((5, 6, 7))][1:]
     chain[1].answer = branches.reach(chain).each()[1]
     branches.reach(chain[1:])

@@ -45,7 +45,7 @@ def run_of(
         settings=language.settings(seed, **options),
         prompts=list(prompts),
         budgets=[language.budget] * len(prompts),
-        branches=Branches(language.lm.trees(prompts)),
+        branches=Branches(language.lm, prompts),
         stream=lambda row: np.random.default_rng((seed or 0, row)),
     )
     run.branches.plant()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, islice
 from typing import TypeAlias, final
 
@@ -139,6 +139,7 @@ class Evaluator:
         self._lm, self._settings, self._prompts, self._top = lm, settings, prompts, top
         self.trees = trees
         self._row = {tree.root: row for row, tree in enumerate(trees)}
+        self.branches = Branches(lm, prompts)
         self._texts = self._roots()
         self._compacted, self._compacted_at = 0, 0  # nodes that the last compaction kept, and the node that came next
         # Nodes ahead of the last call that the estimator has seen, by their places.
@@ -158,23 +159,13 @@ class Evaluator:
                 )
             )
 
-    @cached_property
-    def branches(self) -> Branches:
-        """The prefixes as the model holds them, from the first node on that has to be evaluated."""
-        return Branches(self._lm.trees(self._prompts))
-
-    @property
-    def planted(self) -> bool:
-        """True if the prompts have been evaluated."""
-        return "branches" in vars(self) and self.branches.planted
-
     @property
     def counts(self) -> ModelCounts:
         """The cost of the model calls so far."""
-        return self.branches.trees.counts if "branches" in vars(self) else ModelCounts()
+        return self.branches.trees.counts if self.branches.planted else ModelCounts()
 
     def _roots(self) -> dict[Node, Branch]:
-        return {root: Branch(-1, -1, row) for root, row in self._row.items()}
+        return {root: Branch(-1, -1, self.branches.roots[row]) for root, row in self._row.items()}
 
     def _text_of(self, node: Node) -> Branch:
         """Return the prefix of ``node``, which is below one that is held."""
@@ -189,7 +180,7 @@ class Evaluator:
         So have the ``most`` first ones of each tree, parents first: ``answer`` is ``log p[V]`` of the live tokens.
         """
         texts, self._texts = self._texts, self._roots()
-        for tree in self.trees if self.planted else ():
+        for tree in self.trees if self.branches.planted else ():
             held = (node for node in tree.walk() if node.distribution is not None and node in texts)
             for node in islice(held, most):
                 assert node.distribution is not None
@@ -220,13 +211,13 @@ class Evaluator:
             return
         asked_for = set(pairs)
         ahead = [pair for pair in dict.fromkeys(foresight(pairs) if foresight else ()) if pair not in asked_for]
-        if not self.planted:
+        if not self.branches.planted:
             pairs = list(dict.fromkeys([*((tree, tree.root) for tree in self.trees), *pairs]))
         pairs += ahead
         new = self._missing_paths([node for _, node in pairs])
         if new and self._compact(new):
             new = self._missing_paths([node for _, node in pairs])
-        if new or not self.planted:
+        if new or not self.branches.planted:
             self._evaluate(pairs, new, {node for _, node in ahead})
         changed: dict[BoundsTree, list[Node]] = {}
         for tree, node in pairs:
@@ -236,12 +227,16 @@ class Evaluator:
 
     def confirm(self) -> None:
         """Evaluate the prompts of trees that earlier calls have grown, if an opaque model was not asked yet: they may be stale."""
-        if not self.planted and self._lm.opaque and any(tree.root.distribution is not None for tree in self.trees):
+        if (
+            not self.branches.planted
+            and self._lm.opaque
+            and any(tree.root.distribution is not None for tree in self.trees)
+        ):
             self._evaluate((), (), frozenset())
 
     def _evaluate(self, pairs: Sequence[tuple[BoundsTree, Node]], new: Sequence[Node], ahead: Set[Node]) -> None:
         """Evaluate the nodes ``new``, with the prompts where these are not in the cache yet, and learn what is wanted."""
-        evaluated = [*(() if self.planted else self._row), *new]
+        evaluated = [*(() if self.branches.planted else self._row), *new]
         rows = self.branches.reach([self._text_of(node) for node in evaluated])
         self._learn(pairs, rows, {node: i for i, node in enumerate(evaluated)}, ahead)
 
@@ -336,7 +331,7 @@ class Evaluator:
         """Return the nodes to evaluate so that ``nodes`` have a distribution, ancestors first."""
         missing: dict[Node, None] = {}
         for node in nodes:
-            if node.distribution is not None or (node in self._row and not self.planted):
+            if node.distribution is not None or (node in self._row and not self.branches.planted):
                 continue
             chain = [node]
             while chain[-1].parent is not None and chain[-1].parent not in self._texts:

@@ -99,7 +99,7 @@ def enumerate_language(
     state of the prompt, by default that of the table. An :class:`UnsupportedError` for more than ``max_prefixes`` prefixes.
     """
     chosen = {LocalPhi.name: LocalPhi()} if estimators is None else estimators
-    branches = Branches(lm.trees([prompt]))
+    branches = Branches(lm, [prompt])
     run = SampledRun(
         lm=lm,
         table=table,
