@@ -106,8 +106,12 @@ def rollouts(generator: PhiGenerator, prompts: list[Any], n: int = 8, **keywords
         No trajectory of a group was completed.
     """
     results = generator.sample_batch(prompts, n, tokens=True, **keywords)
-    found = enumerate(zip(generator.model.prompt_ids(prompts), results, strict=True))
-    return [_record(group, prompt, draw) for group, (prompt, draws) in found for draw in _complete(draws)]
+    ids = generator.model.prompt_ids(prompts, thinking=generator.table.guide.thoughts is not None)
+    return [
+        _record(group, prompt, draw)
+        for group, (prompt, draws) in enumerate(zip(ids, results, strict=True))
+        for draw in _complete(draws)
+    ]
 
 
 def _complete(draws: Draws) -> Iterator[Draw]:

@@ -99,8 +99,8 @@ class PhiModel(Asynchronous, ABC):
         return TokenNames.of(self.lm.vocabulary)
 
     @abstractmethod
-    def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
-        """Return the token ids of a prompt."""
+    def _prompt_ids(self, model_input: Any, *, thinking: bool = False) -> tuple[int, ...]:
+        """Return the token ids of a prompt, before a thought where ``thinking``."""
 
     def _in_loop(self, call: Call, prompts: Sequence[Any]) -> AbstractContextManager[Any]:
         """Lend the loop of Outlines' class its parts for the language of a call without an estimator.
@@ -358,12 +358,14 @@ class PhiModel(Asynchronous, ABC):
         """Refuse a prompt that cannot be drawn, as far as that is known before any model call: too long, or empty."""
         self._request([prompt], table, options)
 
-    def prompt_ids(self, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
+    def prompt_ids(self, inputs: Sequence[Any], *, thinking: bool = False) -> list[tuple[int, ...]]:
         """Return the token ids of prompts; refuse a text that holds special tokens of the chat template around it."""
-        prompts = [self._prompt_ids(item) for item in inputs]
+        prompts = [self._prompt_ids(item, thinking=thinking) for item in inputs]
         if getattr(getattr(self, "type_adapter", None), "has_chat_template", False):
             # To read such a text as it stands would let whoever wrote a part of it write the whole conversation.
-            around = Counter(token for token in self._prompt_ids("x") if not self.lm.vocabulary.tokens[token])
+            around = Counter(
+                token for token in self._prompt_ids("x", thinking=thinking) if not self.lm.vocabulary.tokens[token]
+            )
             for item, ids in zip(inputs, prompts, strict=True):
                 if isinstance(item, str) and any(ids.count(token) > times for token, times in around.items()):
                     raise UnsupportedError(
@@ -373,23 +375,17 @@ class PhiModel(Asynchronous, ABC):
                     )
         return prompts
 
-    @property
-    def _thinking(self) -> PhiModel:
-        """The model, with chat templates rendered with ``enable_thinking``, where they take it and the user says nothing else."""
-        adapter: Any = copy(getattr(self, "type_adapter", None))
-        if "enable_thinking" not in (self.chat_template or "") or not hasattr(adapter, "tokenizer"):
-            return self
-        render = adapter.tokenizer.apply_chat_template
-        said = {"enable_thinking": True, **getattr(render, "keywords", {})}
-        adapter.tokenizer = SimpleNamespace(apply_chat_template=partial(render, **said))
-        model = object.__new__(type(self))
-        vars(model).update(vars(self), type_adapter=adapter)
-        return model
-
-    def _formatted(self, model_input: Any) -> Any:
-        """Return the prompt that Outlines hands to the library."""
+    def _formatted(self, model_input: Any, *, thinking: bool = False) -> Any:
+        """Return the prompt that Outlines hands to the library; before a thought, chat templates that name ``enable_thinking`` are
+        given it, where the user says nothing else.
+        """
+        adapter = self.type_adapter
+        if thinking and "enable_thinking" in (self.chat_template or "") and hasattr(adapter, "tokenizer"):
+            adapter, render = copy(adapter), adapter.tokenizer.apply_chat_template
+            said = {"enable_thinking": True, **getattr(render, "keywords", {})}
+            adapter.tokenizer = SimpleNamespace(apply_chat_template=partial(render, **said))
         with reading(model_input):
-            return self.type_adapter.format_input(model_input)
+            return adapter.format_input(model_input)
 
     def _sampler(self, phi: Phi, options: CallOptions, table: Table) -> Sampler:
         drafts = self.drafts.of(options.draft, phi, self.hf_tokenizer)
@@ -404,7 +400,7 @@ class PhiModel(Asynchronous, ABC):
         return Request(
             lm=self.lm,
             table=table,
-            prompts=(self if table.guide.thoughts is None else self._thinking).prompt_ids(inputs),
+            prompts=self.prompt_ids(inputs, thinking=table.guide.thoughts is not None),
             settings=options.settings,
             n=options.n,
             constraint=all_of(constraint, self._canonical) if canonical else constraint,

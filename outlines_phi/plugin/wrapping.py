@@ -37,7 +37,7 @@ class OwnModel(PhiModel):
         super().__init__(**options)
         self.lm, self._encode = lm, encode
 
-    def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
+    def _prompt_ids(self, model_input: Any, *, thinking: bool = False) -> tuple[int, ...]:
         if isinstance(model_input, str):
             if self._encode is None:
                 raise UnsupportedError(

@@ -16,6 +16,7 @@ import outlines_phi
 from outlines_phi import Generator, UnsupportedError
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.session import PhiModel
+from outlines_phi.rl import rollouts
 
 YES_NO = regex("yes|no")
 TEMPLATE = "{% for m in messages %}<|pad|>{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}<|pad|>assistant: "
@@ -74,6 +75,9 @@ def test_a_template_that_knows_thoughts_is_rendered_for_them() -> None:
     model = outlines_phi.wrap(given)
     thinking = outlines_phi.Thinking(YES_NO, end="</t>", max_tokens=1)
     assert Generator(model, thinking, phi="local").sample(QUESTION, seed=1)[0].text in ("yes", "no")
+    joint = Generator(model, outlines_phi.Thinking(YES_NO, end="</t>", max_tokens=1, scope="joint"), phi="local")
+    (found,) = rollouts(joint, [QUESTION], 1, seed=1)
+    assert found.prompt_ids == tuple(given.hf_tokenizer.encode(TEMPLATED))
     render = given.hf_tokenizer.apply_chat_template
     given.hf_tokenizer.apply_chat_template = partial(render, enable_thinking=False)
     with pytest.raises(UnsupportedError, match=r"enable_thinking=True.*The prompt ends a thought already"):

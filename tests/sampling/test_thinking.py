@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from outlines.types import CFG, JsonSchema, regex
+from outlines.types import CFG, JsonSchema, either, optional, regex
 
 from outlines_phi import (
     SMC,
@@ -108,10 +108,8 @@ class Thoughts:
         """Return the text of some tokens, a special one as a bar."""
         return "".join("|" if token == self.end else self.text((token,)) for token in ids)
 
-    def stopped(self, ids: Ids) -> bool | None:
-        """Return True if the last token ends a member with the first stop string, False if the string stands elsewhere; ``None``
-        where there is none.
-        """
+    def cut(self, ids: Ids) -> tuple[str | None, str | None] | None:
+        """Return the answer before the first stop string, and up to its end; ``None`` where there is none."""
         text = self.marked(ids)
         found = next(
             ((end, one) for end in range(len(text) + 1) for one in self.stops if text[:end].endswith(one)), None
@@ -120,8 +118,22 @@ class Thoughts:
             return None
         end, one = found
         _, mark, answer = text[:end].partition("|" if isinstance(self.end, int) else self.end)
-        before = answer.removesuffix(one) if len(one) <= len(answer) else None
-        return mark != "" and (before in self.answers or answer in self.answers) and self.possible(ids, answer)
+        return answer.removesuffix(one) if len(one) <= len(answer) else None, answer if mark else None
+
+    def stopped(self, ids: Ids) -> bool | None:
+        """Return True if the last token ends a member with the first stop string, False if the string stands elsewhere; ``None``
+        where there is none.
+        """
+        if (found := self.cut(ids)) is None:
+            return None
+        before, answer = found
+        return answer is not None and not {*found}.isdisjoint(self.answers) and self.possible(ids, answer)
+
+    def value(self, member: Ids) -> str:
+        """Return the answer in a member: before a stop string where that is one."""
+        found = self.cut(member) or self.splits(member[member[0] == self.begin : -1])
+        assert found is not None
+        return next(text for text in found if text in self.answers)
 
     def possible(self, ids: Ids, known: str | None = None) -> bool:
         """Return False where a text cannot be the beginning of a member; it may return True of some others. The answer of one
@@ -359,13 +371,15 @@ def test_a_draw_does_not_depend_on_the_others() -> None:
     assert ids(batch[0]) == many and ids(batch[1]) != many
 
 
-def test_probabilities_of_the_joint_scope_are_those_of_the_answers() -> None:
-    language = LANGUAGES[2]
+@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+def test_probabilities_of_the_joint_scope_are_those_of_the_answers(language: Thoughts) -> None:
     expected = defaultdict[str, float](float)
     for member, p in language.conditioned.items():
-        expected[language.splits(member[:-1])[1]] += p
+        expected[language.value(member)] += p
     found = language.generator("joint").probabilities("", tolerance=0)
-    assert all(math.isclose(found[text].p, p, abs_tol=1e-9) for text, p in expected.items())
+    assert {each.value: each.p for each in found.entries} == pytest.approx(expected, abs=1e-9)
+    for each in language.generator("joint").probabilities("", tolerance=0.2).entries:
+        assert each.lo - 1e-9 <= expected[each.value] <= each.hi + 1e-9
     with pytest.raises(UnsupportedError, match="Give Thinking"):
         language.generator("answer").probabilities("")
 
@@ -392,6 +406,13 @@ def test_what_means_nothing_is_refused() -> None:
     for nothing in (None, Thinking(regex("a"))):
         with pytest.raises(UnsupportedError, match="Give the output type of the answer"):
             Thinking(nothing)
+    for inside in (
+        regex("a") + Thinking(regex("a")),
+        either("a", Thinking(regex("a"))),
+        optional(Thinking(regex("a"))),
+    ):
+        with pytest.raises(UnsupportedError, match=r"^Give Thinking\(T\) alone"):
+            Generator(from_language_model(language.lm, lambda text: PROMPT), inside)
     with pytest.raises(EmptyLanguageError, match="Give max_new_tokens=5 or more"):
         language.sample("exact", 1, max_new_tokens=4)
     with pytest.raises(UnsupportedError, match="Write the rule into the type of the answer"):

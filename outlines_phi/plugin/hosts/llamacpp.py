@@ -75,8 +75,8 @@ class PhiLlamaCpp(MaskedLoop, LlamaCpp):
         ended[self.model.token_eos()] = 0.0
         return ended
 
-    def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
-        return prompt_ids(self.model, self._formatted(model_input))
+    def _prompt_ids(self, model_input: Any, *, thinking: bool = False) -> tuple[int, ...]:
+        return prompt_ids(self.model, self._formatted(model_input, thinking=thinking))
 
 
 class _PromptRead(Exception):

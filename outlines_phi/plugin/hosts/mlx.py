@@ -81,8 +81,8 @@ class PhiMLXLM(MaskedLoop, MLXLM):
         ends = mx.arange(logits.shape[-1]) == self.hf_tokenizer.eos_token_id
         return mx.where(ends, 0.0, -mx.inf)[None].astype(logits.dtype)
 
-    def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
-        prompt = self._formatted(model_input)
+    def _prompt_ids(self, model_input: Any, *, thinking: bool = False) -> tuple[int, ...]:
+        prompt = self._formatted(model_input, thinking=thinking)
         # As mlx_lm.generate reads a text.
         begun = self._wrapper.bos_token is not None and prompt.startswith(self._wrapper.bos_token)
         return tuple(self._wrapper.encode(prompt, add_special_tokens=not begun))

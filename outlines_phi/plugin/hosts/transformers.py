@@ -313,10 +313,10 @@ class PhiTransformers(PhiModel, Transformers):
         first = lambda token: self.tokenizer.decode([[token]])[0]  # noqa: E731
         return decoded(spelled(hosted(generate, call.keywords), self.lm.vocabulary, first))
 
-    def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
+    def _prompt_ids(self, model_input: Any, *, thinking: bool = False) -> tuple[int, ...]:
         with reading(model_input):
-            _, inputs = self._prepare_model_inputs(model_input)
-        return tuple(inputs["input_ids"][0][inputs["attention_mask"][0].bool()].long().tolist())
+            ids, mask = self.tokenizer.encode(self._formatted(model_input, thinking=thinking))
+        return tuple(ids[0][mask[0].bool()].long().tolist())
 
     def _host_processor(self, call: Call, inputs: Sequence[Any]) -> Any:
         """Return the logits processor of Hugging Face's loop: our mask where the language can be read, else the call's own.

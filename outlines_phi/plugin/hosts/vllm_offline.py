@@ -137,7 +137,7 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
         raise UnsupportedError("Give phi='local' to stream a masked text. vLLM does not stream in an application.")
 
-    def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
+    def _prompt_ids(self, model_input: Any, *, thinking: bool = False) -> tuple[int, ...]:
         try:
             with reading(model_input):
                 prompt = self.type_adapter.format_input(model_input)

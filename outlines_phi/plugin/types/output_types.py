@@ -162,7 +162,7 @@ class Written(Term):
 
 @final
 @dataclass(frozen=True)
-class Thinking:
+class Thinking(Term):
     """An output type: a thought, free text of at most ``max_tokens`` tokens up to a marker, and then an answer.
 
     ``Thinking(Order, max_tokens=500)``. Texts and values of draws are the answer's; :attr:`Draw.thought` is the thought.
@@ -206,6 +206,9 @@ class Thinking:
             raise UnsupportedError(
                 f"Give the output type of the answer, as in Thinking(Order). Thinking({self.answer!r:.80}) was given."
             )
+
+    def _display_node(self) -> str:
+        return repr(self)
 
     @property
     def form(self) -> ThoughtFormat:
@@ -378,7 +381,8 @@ _VERBOSE = re.compile(r"\(\?[a-zA-Z]*x")
 def parts_of(term: Term) -> Iterator[Term]:
     """Yield a term and the terms in it, those of the items of a choice among them."""
     yield term
-    for part in (getattr(term, "term", None), *getattr(term, "terms", ()), *map(term_of, getattr(term, "items", ()))):
+    inner = (getattr(term, name, None) for name in ("term", "answer"))
+    for part in (*inner, *getattr(term, "terms", ()), *map(term_of, getattr(term, "items", ()))):
         if isinstance(part, Term):
             yield from parts_of(part)
 
@@ -636,6 +640,11 @@ def to_core_language(output_type: Any) -> str | GrammarText:
 
 
 def _check(term: Term, output_type: Any) -> None:
+    if any(isinstance(part, Thinking) for part in parts_of(term)):
+        raise UnsupportedError(
+            "Give Thinking(T) alone, where T has all that follows the thought, or FreeText(end=['</think>']) as the part, a text "
+            "without a limit of tokens. A Thinking was given as a part of an output type."
+        )
     grammars = [part.definition for part in parts_of(term) if isinstance(part, CFG)]
     if any(is_guidance(text) or text == ANY_JSON for text in grammars):
         raise UnsupportedError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import getitem
@@ -188,15 +188,8 @@ def _of_structure(given: Any, place: int) -> dict[str, Any]:
     )
 
 
-class WrittenCall(NamedTuple):
-    """A call as it is written: the name of the tool, and its arguments as JSON."""
-
-    name: str
-    arguments: str
-
-
 def answers(form: Any, schemas: Mapping[str, Any], names: TokenNames) -> Term:
-    """Return the term of a format, which captures text and calls.
+    """Return the term of a format, which captures text and calls: pairs of the name of a tool and its arguments as JSON.
 
     The names of tools stand for their ``schemas``, and those of special tokens for these.
     """
@@ -275,7 +268,7 @@ class _Format:
         schema, most, path = self["json_schema"], self["max_whitespace_cnt"], (*self.path, "json_schema")
         if isinstance(schema, str) and schema in self.schemas:
             found = replace(self, fields={**self.fields, "json_schema": self.schemas[schema]}).json_schema()
-            return Captured([found], lambda text, found: WrittenCall(schema, json.dumps(found[0]) if found else text))
+            return Captured([found], lambda text, found: (schema, json.dumps(found[0]) if found else text))
         if isinstance(schema, str):
             raise self.wrong("json_schema", why="no JSON schema is a string")
         if self["any_order"]:
@@ -322,10 +315,10 @@ class _Format:
         strings = tuple(one for one in ends if isinstance(one, str) and one and self.names.is_text(one))
         content = self.inner("content", ends=strings)
         match content.fields:
-            case {"type": "any_text", "max_chars": None, "excludes": excludes} if len(strings) == len(ends):
-                if _overlap(strings):
-                    kept = (text for text in excludes if not any(end in text for end in strings))
-                    return [FreeText(tuple(kept), strings)]
+            case {"type": "any_text", "max_chars": None, "excludes": excludes} if strings == (*ends,) and _overlap(
+                strings
+            ):
+                return [FreeText(tuple(text for text in excludes if not any(end in text for end in strings)), strings)]
         return [content.term, one_of([InTurn(self.side(end)) for end in ends])]
 
     def triggered_tags(self) -> Term:
@@ -355,7 +348,8 @@ class _Format:
 
     def text_of_tokens(self) -> Term:
         """Return text, which holds no special token, and the mention of those that it is said to exclude."""
-        return InTurn([FreeText(without=self.ends), *map(_never, self["exclude_tokens"])])
+        never = [QuantifyMaximum(Special(token), 0) for token in self["exclude_tokens"]]  # refused with the vocabulary
+        return InTurn([FreeText(without=self.ends), *never])
 
     def dispatched(self, name: str, rules: Sequence[tuple[str, Term]], tags: Sequence[Term] = ()) -> Term:
         """Return text in which each trigger is followed by its term: the first trigger to end counts, as in Aho and Corasick's."""
@@ -392,7 +386,8 @@ class _Format:
     def tags_with_separator(self) -> Term:
         """Return tags one behind the other: nothing follows one that ends the whole text."""
         tags, separator = self.listed("tags"), self.names.terms(self["separator"])
-        ends = [[end for end in tag.bounds("end") if not self._ends_text(end)] for tag in tags]
+        final = self.names.ends_text
+        ends = [[end for end in tag.bounds("end") if isinstance(end, Special) or not final(end)] for tag in tags]
         every = last = one_of([tag.term for tag in tags])
         if not self["stop_after_first"]:
             every = InTurn([last, KleeneStar(InTurn([*separator, last]))])
@@ -401,18 +396,9 @@ class _Format:
                 every = InTurn([KleeneStar(InTurn([Alternatives(going_on), *separator])), last]) if going_on else last
         return every if self["at_least_one"] else Optional(every)
 
-    def _ends_text(self, bound: Bound) -> bool:
-        return isinstance(bound, str) and self.names.ends_text(bound)
 
-
-def _never(token: str | int) -> Term:
-    """Mention a token that stands nowhere: one that is no special token is refused with the vocabulary."""
-    return QuantifyMaximum(Special(token), 0)
-
-
-def _overlap(ends: Iterable[str]) -> bool:
+def _overlap(ends: Sequence[str]) -> bool:
     """Return True if an occurrence of one string may begin inside of another one's: the first to end is not the first to begin."""
-    ends = tuple(ends)
     return any(
         first[at:].startswith(second[: len(first) - at])
         for first in ends

@@ -22,10 +22,10 @@ from outlines.types.dsl import Alternatives, Term
 from ...errors import UnsupportedError
 from ...fidelity.probabilities import Probabilities, Probability
 from .captures import NAME_MARK, TokenNames, beginnings, read_by
-from .output_types import Thinking, TypedTerm, parts_of, to_term
+from .output_types import TypedTerm, parts_of, to_term
 from .pydantic_schemas import PythonSchema
 from .readers import reader
-from .structural_tags import WrittenCall, answers
+from .structural_tags import answers
 
 CHOICES = ("auto", "required", "none")
 """The choices that are no name of a tool."""
@@ -291,11 +291,11 @@ class Tools(TypedTerm):
         """Return the text and the calls of an answer, in which special tokens are spelled."""
         tools = {tool.name: tool for tool in self._tools}
 
-        def part(found: str | WrittenCall) -> str | ToolCall:
+        def part(found: str | tuple[str, str]) -> str | ToolCall:
             if isinstance(found, str):
                 return found
-            tool = tools[found.name]
-            return ToolCall(found.name, tool.read(found.arguments), found.arguments, tool.given)
+            tool, written = tools[found[0]], found[1]
+            return ToolCall(tool.name, tool.read(written), written, tool.given)
 
         return Reply(tuple(part(found) for found in read_by(self.term, written) if found))
 
@@ -347,8 +347,6 @@ def of_model(output_type: Any, model: Any) -> Any:
     """Return an output type whose :class:`Tools`, its parts among them, are in the format of a model."""
     if isinstance(output_type, Tools):
         return output_type.of_model(model)
-    if isinstance(output_type, Thinking):
-        return replace(output_type, answer=of_model(output_type.answer, model))
     if isinstance(output_type, list):
         return [of_model(part, model) for part in output_type]
     if not isinstance(output_type, Term) or not any(isinstance(part, Tools) for part in parts_of(output_type)):

@@ -46,7 +46,8 @@ class PhiAttempts(RowProcessor):
     """Draws in the engine: every request that has the argument writes what its walk says, row by row.
 
     A request that was preempted finds its walk again: in V1 its parameters hold it, so that one that was cancelled leaves nothing
-    behind. V2 copies parameters and does not say who has left, so that the latest walks are held here, twice as many as rows.
+    behind. V2 copies parameters and does not say who has left, so that the latest walks are held here by the engine's names of
+    their requests, twice as many as rows.
 
     Raises :class:`UnsupportedError` where the engine does what no walk could follow.
     """
@@ -72,7 +73,7 @@ class PhiAttempts(RowProcessor):
         )
         tokens_tell = not (vllm_config.lora_config or model.is_multimodal_model or model.enable_prompt_embeds)
         self.served = ServedWalks(vocabulary_of(model), model.max_model_len, tokens_tell=tokens_tell)
-        self._latest = dict[tuple[str, int | None, tuple[int, ...]], EngineWalk]()
+        self._latest = dict[str, EngineWalk]()
         self._most = 2 * scheduler.max_num_seqs
         runner, shared = "V1" if self.requests is None else "V2", "by calls" if tokens_tell else "by no two calls"
         LOG.info(
@@ -102,17 +103,15 @@ class PhiAttempts(RowProcessor):
         """Decide the rows of our requests."""
         self.served.write(logits, asked)
 
-    def _kept(self, argument: Any, params: SamplingParams, prompt: Sequence[int] | None, written: int) -> Any:
+    def _kept(self, argument: Any, params: SamplingParams, prompt: Sequence[int] | None, request: str | None) -> Any:
         """Return the walk of a request."""
-        name = argument, params.seed, tuple(prompt or ())
-        held = getattr(params, KEPT, None) if self.requests is None else self._latest.get(name) if written else None
+        held = getattr(params, KEPT, None) if request is None else self._latest.pop(request, None)
         served: EngineWalk = held or self.served.begin(argument, params.seed or 0, prompt, params.max_tokens)
         served.fresh = True
-        if self.requests is None:
+        if request is None:
             setattr(params, KEPT, served)
         else:
-            self._latest.pop(name, None)
-            self._latest[name] = served
+            self._latest[request] = served
             if len(self._latest) > self._most:
                 self._latest.pop(next(iter(self._latest)))
         return served

@@ -267,7 +267,7 @@ class ServedModel(PhiModel):
         """Output types over bytes: the server compiles them for its tokens."""
         return CompiledTypes.of_vocabulary(BYTES)
 
-    def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
+    def _prompt_ids(self, model_input: Any, *, thinking: bool = False) -> tuple[int, ...]:
         return self.lm
 
     def written_in_pieces(self, call: Call, prompt: Any) -> Pieces:
