@@ -110,12 +110,12 @@ def main(
     size: Annotated[int, typer.Option(help="Tokens of the vocabulary.")] = 151_936,
     only: Annotated[str, typer.Option(help="Samplers, by semicolon; all by default.")] = "",
 ) -> None:
-    """Measure and write ``benchmarks/results/gpu.json``."""
+    """Measure and write ``benchmarks/results/gpu.json``; on a CPU ``gpu_cpu.json``."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     vocabulary = first_tokens(tekken_vocabulary(), size)
-    tables = languages(vocabulary)
+    tables, title = languages(vocabulary), f"{len(vocabulary):,} tokens: wall time of a model call, and beside it"
     columns = ["model", "sampler", "draws", "model calls", "tokens", "forward, ms / call", "beside it, ms / call"]
-    report = Report("gpu", f"{len(vocabulary):,} tokens: wall time of a model call, and beside it", columns)
+    report = Report(f"gpu_{device.type}".removesuffix("_cuda"), title, columns)
     for shape in shapes.split(","):
         model = shaped(shape, vocabulary, device)
         clock, lm = WallClock(model), TransformersModel(model, vocabulary)

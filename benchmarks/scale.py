@@ -179,7 +179,7 @@ class Readbacks(TorchFunctionMode):
 
 
 PACKAGE = str(Path(outlines_phi.__file__).parent)
-KEY_BYTES = 36 * 2 * 8 * 128 * 2
+KEY_MB = 36 * 2 * 8 * 128 * 2 / 2**20
 """Keys and values of a position of Qwen3 8 B: layers, both, heads, width of a head, bytes of half precision."""
 
 
@@ -187,25 +187,25 @@ KEY_BYTES = 36 * 2 * 8 * 128 * 2
 def counts(
     batches: Annotated[str, typer.Option(help="Draws of one prompt, by comma.")] = "1,16,64",
     length: Annotated[int, typer.Option(help="Tokens of a text, at most.")] = 64,
-    size: Annotated[int, typer.Option(help="Tokens of the vocabulary.")] = 151_936,
+    sizes: Annotated[str, typer.Option(help="Tokens of the vocabulary, by comma.")] = "4096,16384",
 ) -> None:
-    """Count the calls, tokens and bytes read back of samplers with the vocabulary of Qwen3 8 B; write ``scale_counts.json``."""
+    """Count the calls, tokens and bytes read back of samplers, which no width of the model changes; write ``scale_counts.json``."""
     transfers.HOST = frozenset()  # the processor stands for a device whose memory the host cannot read
-    device, vocabulary = torch.device("cpu"), first_tokens(tekken_vocabulary(), size)
-    lm = TransformersModel(shaped("tiny", vocabulary, device), vocabulary)
-    tables = languages(vocabulary)
-    title = f"{len(vocabulary):,} tokens, a model of random weights: what draws ask a model for, and read back"
-    columns = ["sampler", "draws", "model calls", "tokens", "tokens / call", "reads / call", "KB read / call"]
-    report = Report("scale_counts", title, [*columns, "keys and values of 8 B, MB"])
-    for name, (build, language) in SAMPLERS.items():
-        for n in map(int, batches.split(",")):
-            settings = SamplingSettings(max_new_tokens=length, seed=1)
-            request = Request(lm=lm, table=tables[language], prompts=[(5, 6, 7)], settings=settings, n=n)
-            with Readbacks() as back:
-                done = build().sample(request)[0].counts
-            per_call = done.tokens / done.calls, back.reads / done.calls, back.bytes / 1024 / done.calls
-            report.add(name, n, done.calls, done.tokens, *per_call, done.tokens * KEY_BYTES / 2**20)
-    report.write(batches=batches, length=length)
+    columns = ["vocabulary", "sampler", "draws", "model calls", "tokens", "tokens / call", "reads / call"]
+    columns += ["KB read / call", "keys and values of 8 B, MB"]
+    report = Report("scale_counts", "A model of random weights: what draws ask a model for, and read back", columns)
+    for vocabulary in (first_tokens(tekken_vocabulary(), int(size)) for size in sizes.split(",")):
+        lm = TransformersModel(shaped("tiny", vocabulary, torch.device("cpu")), vocabulary)
+        tables = languages(vocabulary)
+        for name, (build, language) in SAMPLERS.items():
+            for n in map(int, batches.split(",")):
+                settings = SamplingSettings(max_new_tokens=length, seed=1)
+                request = Request(lm=lm, table=tables[language], prompts=[(5, 6, 7)], settings=settings, n=n)
+                with Readbacks() as back:
+                    done = build().sample(request)[0].counts
+                per_call = done.tokens / done.calls, back.reads / done.calls, back.bytes / 1024 / done.calls
+                report.add(len(vocabulary), name, n, done.calls, done.tokens, *per_call, done.tokens * KEY_MB)
+        report.write(batches=batches, length=length)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,11 @@ class Row:
     partition: Partition
     targets: NDArray[np.integer]
 
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes."""
+        return self.partition.nbytes + self.targets.nbytes
+
 
 class Guide(ABC):
     """A deterministic token automaton, immutable, with integer states (theory.md, section 1.2).

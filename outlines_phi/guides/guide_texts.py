@@ -142,26 +142,27 @@ class Completions:
 
     Parameters
     ----------
-    first
-        The first step from a place, its tokens not counted yet; a step without a place behind has its number of tokens.
     trie
         The tokens.
     most
         Places of which the completion is kept.
     """
 
-    def __init__(self, first: Callable[[Any], FirstStep], trie: Trie, most: int) -> None:
-        self._first, self._trie, self._most = first, trie, most
+    def __init__(self, trie: Trie, most: int) -> None:
+        self._trie, self._most = trie, most
         self._steps: dict[Any, FirstStep] = {}
 
-    def fewest(self, place: Any) -> int:
-        """Return the fewest tokens of the completion; :data:`UNREACHABLE` or more where there are none."""
+    def fewest(self, place: Any, first: Callable[[Any], FirstStep]) -> int:
+        """Return the fewest tokens of the completion; :data:`UNREACHABLE` or more where there are none.
+
+        ``first`` finds the first step from a place, its tokens not counted yet; one with no place behind has its number of tokens.
+        """
         if len(self._steps) > self._most:
             self._steps.clear()
         way, here = list[Any](), place
         while here is not None and here not in self._steps:
             way.append(here)
-            step = self._steps[here] = self._first(here)
+            step = self._steps[here] = first(here)
             here = step.after
         for one in reversed(way):
             if (step := self._steps[one]).after is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import threading
 from abc import abstractmethod
-from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..automata.byte_machine import ByteMachine
 from ..errors import EmptyLanguageError, UnsupportedError
+from ..numerics.cache import kept_of_states
 from ..numerics.checks import check_kind
 from ..vocabulary.classes import EOS, NEVER, Partition
 from ..vocabulary.kernel import StepTables, library
@@ -23,8 +23,6 @@ from .guide_texts import Completions, FirstStep
 
 FIRST = DONE + 1
 """The state of the place that is met first."""
-
-_ROWS = 512  # The rows that are kept
 
 MOST_STEPPED = 1 << 14
 """Places whose steps on bytes are kept: a kilobyte each."""
@@ -108,7 +106,7 @@ class PlaceGuide(Guide):
         self._lock = threading.RLock()
         self._places: list[Any] = [None] * FIRST
         self._numbers: dict[Any, int] = {} if machine.settled is None else {machine.settled: DONE}
-        self._completions = Completions(self._first, self._trie, MOST_COMPLETED)
+        self._completions = Completions(self._trie, MOST_COMPLETED)
         self.start = self._state(machine.start)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -119,7 +117,7 @@ class PlaceGuide(Guide):
         if state < FIRST:
             return 0 if state == DONE else UNREACHABLE
         with self._lock:
-            return min(self._completions.fewest(self._place(state)), UNREACHABLE)
+            return min(self._completions.fewest(self._place(state), self._first), UNREACHABLE)
 
     def advance(self, state: int, token: int) -> int:
         """See :meth:`Guide.advance`: byte by byte."""
@@ -188,8 +186,6 @@ class MachineGuide(PlaceGuide):
         check_vocabulary("MachineGuide", vocabulary)
         super().__init__(machine, vocabulary)
         self.match, self._steps = match, Steps(machine)
-        self._recent_row = lru_cache(_ROWS)(self._row)
-        self._recent_distances = lru_cache(_ROWS)(super().distances_after)
         if not machine.is_live(machine.start):
             raise EmptyLanguageError(
                 "the output type allows no text at all; see that its parts do not contradict each other"
@@ -199,9 +195,10 @@ class MachineGuide(PlaceGuide):
     def __reduce__(self) -> tuple[Any, ...]:
         return MachineGuide, (self.machine, self.vocabulary, self.match)
 
+    @kept_of_states
     def row(self, state: int) -> Row:
         with self._lock:
-            return self._recent_row(state)
+            return self._row(state)
 
     def min_tokens(self, state: int) -> int:
         tokens = super().min_tokens(state)
@@ -212,9 +209,10 @@ class MachineGuide(PlaceGuide):
             )
         return tokens
 
+    @kept_of_states
     def distances_after(self, state: int) -> NDArray[np.int64]:
         with self._lock:
-            return self._recent_distances(state)
+            return super().distances_after(state)
 
     def shortest_text(self, state: int) -> bytes:
         with self._lock:

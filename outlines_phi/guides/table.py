@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property, partial
-from itertools import count
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, TypeVar, final
+from weakref import ref
 
 import numpy as np
 import torch
@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import EmptyLanguageError
-from ..numerics.cache import Cache
-from ..numerics.checks import check_counts, check_kind
+from ..numerics.cache import ENTRY_BYTES, array_bytes, kept_rows
+from ..numerics.checks import check_kind
 from ..vocabulary.classes import EOS, Partition
 from .guide import DEAD, DONE, UNREACHABLE, Guide
 
 Cached = TypeVar("Cached")
 
 FAINT = 1e-30  # The mass of a destination, to the likeliest token, from which on single precision has all its digits
-ROWS_BYTES = 2**26  # Of what all tables keep per visited state
 FEW = 8  # Live tokens are few where they are at most one in so many
 
 
@@ -162,24 +161,17 @@ class Table:
     length limit: ``min_tokens(target) <= remaining - 1``. So no output of a closed guide is ever truncated. The last token that the
     limit leaves to an open guide leads to the end, whatever it is.
 
-    ``max_bytes`` bounds the memory of what is kept per visited state, the least recently used being dropped; by default all
-    tables of a process share :data:`ROWS_BYTES`, however many formats there are.
+    What is found of a state is kept in :data:`~outlines_phi.numerics.cache.kept_rows`, however many formats there are.
     """
 
-    _kept: Cache[tuple[Any, ...], Any] = Cache(ROWS_BYTES, least=2)  # of all tables
-    _numbers: ClassVar = count()
     _lock: ClassVar = threading.RLock()
 
-    def __init__(self, guide: Guide, *, max_bytes: int | None = None) -> None:
+    def __init__(self, guide: Guide) -> None:
         check_kind("Table", "guide", guide, Guide, "a guide, such as FSMGuide or CFGGuide")
-        if max_bytes is not None:
-            check_counts("Table", max_bytes=max_bytes)
-            self._kept = Cache(max_bytes, least=2)
         self.guide = guide
         self.vocabulary = guide.vocabulary
         self.start = guide.start
-        self.max_bytes = max_bytes
-        self._number, self._thoughts_alone = next(self._numbers), False
+        self._guide, self._thoughts_alone = ref(guide), False  # part of keys that keep no guide alive
 
     @cached_property
     def thoughts(self) -> Table:
@@ -189,12 +181,7 @@ class Table:
         return table
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(Table, max_bytes=self.max_bytes), (self.guide,)  # what is kept is made again
-
-    @property
-    def bytes(self) -> int:
-        """Memory held by what is kept per visited state, unless all tables share it."""
-        return 0 if self.max_bytes is None else self._kept.size
+        return Table, (self.guide,)
 
     def start_after(self, prompt: Sequence[int]) -> int:
         """Return the state in which a text after a prompt of these ids begins; :class:`EmptyLanguageError` if there is none."""
@@ -275,7 +262,7 @@ class Table:
                 return None
             return LiveTokens(*(torch.from_numpy(array.astype(np.int64)).to(device) for array in (tokens, classes)))
 
-        return self.keep_within(f"few live {device}", state, remaining, build, lambda few: _nbytes(few or ()))
+        return self.keep_within(f"few live {device}", state, remaining, build, array_bytes)
 
     def one_step(self, state: int, remaining: int, device: torch.device) -> OneStep:
         """Return the tables of one step of look-ahead from ``state``."""
@@ -309,7 +296,7 @@ class Table:
     def live_count(self, state: int, remaining: int) -> int:
         """Return the number of live tokens of ``state``."""
         live = self._live(state, remaining)
-        return self._of_live("count", live, lambda: int(np.count_nonzero(live.where)), lambda _: 100)
+        return self._of_live("count", live, lambda: int(np.count_nonzero(live.where)), array_bytes)
 
     def can_end(self, state: int, remaining: int) -> bool:
         """Return True if the end of sequence is live in ``state``."""
@@ -323,9 +310,9 @@ class Table:
         return bool(live[EOS]) and np.count_nonzero(live) == 1
 
     def keep(self, kind: Hashable, state: int, build: Callable[[], Cached], size: Callable[[Cached], int]) -> Cached:
-        """Build an estimator's data of ``state`` once, for every length limit, and keep it under the table's bound."""
+        """Build an estimator's data of ``state`` once, for every length limit, and keep it."""
         with self._lock:
-            return self._kept.of((self._number, kind, state), build, size)
+            return kept_rows.of((self._guide, kind, state), build, size)
 
     def keep_within(
         self,
@@ -339,14 +326,14 @@ class Table:
         """As :meth:`keep`, for what depends on the limit, ``steps`` tokens deep: limits that allow the same share it."""
         # A stream of the host's loop reads tables in a thread of its own, beside other calls.
         with self._lock:
-            key = (self._number, kind, state, min(remaining, self._slack(state, steps)))
-            return self._kept.of(key, lambda: build(state, remaining), size)
+            key = (self._guide, kind, state, min(remaining, self._slack(state, steps)))
+            return kept_rows.of(key, lambda: build(state, remaining), size)
 
     def _live(self, state: int, remaining: int) -> LiveSet:
         def build(state: int, remaining: int) -> LiveSet:
             return LiveSet(self.partition(state), self.live_classes(state, remaining).tobytes())
 
-        return self.keep_within("live", state, remaining, build, lambda live: len(live.classes))
+        return self.keep_within("live", state, remaining, build, lambda live: ENTRY_BYTES + len(live.classes))
 
     def _live_tokens(self, state: int, remaining: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return the live tokens of ``state``, and the class of each; states with the same classes live share them."""
@@ -356,12 +343,12 @@ class Table:
             return tokens, live.partition.class_of[tokens]
 
         live = self._live(state, remaining)
-        return self._of_live("tokens", live, find, _nbytes)
+        return self._of_live("tokens", live, find, array_bytes)
 
     def _of_live(self, kind: str, live: LiveSet, build: Callable[[], Cached], size: Callable[[Cached], int]) -> Cached:
         """Build the data of live tokens once, for every table that has the same."""
         with self._lock:
-            return self._kept.of((kind, live), build, size)
+            return kept_rows.of((kind, live), build, size)
 
     def _slack(self, state: int, steps: int) -> int:
         """Return the limit beyond which a larger one allows nothing more for ``steps`` steps: far limits share entries."""
@@ -373,8 +360,4 @@ class Table:
             targets = set(self.guide.row(state).targets.tolist()) - {DEAD}
             return max(slack, 1 + max((self._slack(target, steps - 1) for target in targets), default=0))
 
-        return self._kept.of((self._number, "slack", state, steps), find, lambda _: 100)
-
-
-def _nbytes(arrays: Iterable[Any]) -> int:
-    return sum(array.nbytes for array in arrays)
+        return kept_rows.of((self._guide, "slack", state, steps), find, lambda _: ENTRY_BYTES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import Any, TypeAlias, TypeVar, final
 
 import numpy as np
@@ -14,6 +14,7 @@ from ..automata.automaton import ByteAutomaton
 from ..automata.byte_machine import END, Joined
 from ..automata.stops import Scope, StoppedTexts, StopPlace, Thoughts, ThoughtTexts
 from ..errors import UnsupportedError
+from ..numerics.cache import kept_of_states
 from ..vocabulary.special_tokens import MARK, reference_of, spelling
 from ..vocabulary.vocabulary import Vocabulary
 from .guide import DEAD, DONE, UNREACHABLE, Guide, Row
@@ -26,8 +27,6 @@ Result = TypeVar("Result")
 
 _THOUGHT = 1 << 50
 """The states from here on are those of thoughts, before are those of answers."""
-
-_ROWS = 512  # The rows that are kept
 
 
 @final
@@ -120,7 +119,6 @@ class ThinkingGuide(Guide):
         self.match = self.thoughts = Thoughts(texts, begin, opening, form.max_tokens, form.scope, stops)
         behind = Joined((ByteAutomaton.of_texts([begin]), texts), frozenset([0]), (frozenset([1]), frozenset([END])))
         self._walk, self.blocks = MachineGuide(behind, self.vocabulary), answer.blocks
-        self._recent_row = lru_cache(_ROWS)(self._row)
         self._open = self._state(texts.opened, 0)
         self.start = self._numbered(self._walk.start, -1) if begin else self._open
         self.row(self.start)
@@ -133,7 +131,7 @@ class ThinkingGuide(Guide):
 
     @_in_thoughts
     def row(self, state: int) -> Row:
-        return self._recent_row(state)
+        return self._row(state)
 
     @_in_thoughts
     def min_tokens(self, state: int) -> int:
@@ -179,6 +177,7 @@ class ThinkingGuide(Guide):
         walked, count = divmod(state - _THOUGHT, self.form.max_tokens + 2)
         return walked, count - 1
 
+    @kept_of_states
     def _row(self, state: int) -> Row:
         walked, count = self._split(state)
         row = self._walk.row(walked)

@@ -15,7 +15,8 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, Generic, ParamSpec, TypeVar, final
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, final
+from weakref import ref
 
 import numpy as np
 import platformdirs
@@ -25,6 +26,7 @@ from ..errors import UnsupportedError
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+Owner = TypeVar("Owner")
 Arguments = ParamSpec("Arguments")
 
 CACHE_VARIABLE = "OUTLINES_PHI_CACHE"
@@ -39,7 +41,11 @@ class Cache(Generic[Key, Value]):
 
     ``most``: the bound of the sum of sizes: a number of entries, where each has the size 1.
     ``least``: how many entries are kept whatever they take.
+
+    Threads may share it: two that ask for the same value at once both make it.
     """
+
+    _lock: ClassVar = threading.RLock()  # of all, held while none waits for another
 
     def __init__(self, most: int, *, least: int = 1) -> None:
         self._most, self.least = most, least
@@ -54,38 +60,44 @@ class Cache(Generic[Key, Value]):
 
     def get(self, key: Key) -> Value | None:
         """Return the value under ``key``, ``None`` if there is none."""
-        if key not in self._entries:
-            return None
-        self._entries.move_to_end(key)
-        return self._entries[key][0]
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                return None
+            self._entries.move_to_end(key)
+            return entry[0]
 
     def of(self, key: Key, make: Callable[[], Value], size: Callable[[Value], int] | None = None) -> Value:
         """Return the value kept under ``key``; else make it, and keep it."""
-        if key not in self._entries:
-            value = make()
-            self.put(key, value, 1 if size is None else size(value))
-            return value
-        self._entries.move_to_end(key)
-        return self._entries[key][0]
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+                return self._entries[key][0]
+        value = make()
+        self.put(key, value, 1 if size is None else size(value))
+        return value
 
     def put(self, key: Key, value: Value, size: int = 1) -> None:
         """Keep a value in place of what was kept under its key."""
-        self.drop(key)
-        self._entries[key] = value, size
-        self.size += size
-        while self.size > self._most and len(self._entries) > self.least:
-            self.size -= self._entries.popitem(last=False)[1][1]
+        with self._lock:
+            self.drop(key)
+            self._entries[key] = value, size
+            self.size += size
+            while self.size > self._most and len(self._entries) > self.least:
+                self.size -= self._entries.popitem(last=False)[1][1]
 
     def drop(self, key: Key) -> None:
         """Forget an entry, if there is one."""
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            self.size -= entry[1]
+        with self._lock:
+            entry = self._entries.pop(key, None)
+            if entry is not None:
+                self.size -= entry[1]
 
     def clear(self) -> None:
         """Forget every entry."""
-        self._entries.clear()
-        self.size = 0
+        with self._lock:
+            self._entries.clear()
+            self.size = 0
 
 
 class Shared:
@@ -106,9 +118,14 @@ def memory_of(value: Any) -> int:
     return total
 
 
+ENTRY_BYTES = 250  # Of an entry of a cache, beside the arrays there
+
 PARTS_BYTES = 1 << 25  # Of all parts of formats that are kept
 kept_parts: Cache[tuple[Any, ...], tuple[Any]] = Cache(PARTS_BYTES, least=64)
-_keeping = threading.RLock()
+
+ROWS_BYTES = 3 << 25
+"""Bytes of what all formats keep of visited states: rows, masks, classes of tokens, and what samplers make of them."""
+kept_rows: Cache[tuple[Any, ...], Any] = Cache(ROWS_BYTES, least=2)
 
 
 def kept(make: Callable[Arguments, Value]) -> Callable[Arguments, Value]:
@@ -117,14 +134,12 @@ def kept(make: Callable[Arguments, Value]) -> Callable[Arguments, Value]:
     @wraps(make)
     def part(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Value:
         key = (make, arguments, *keywords.items())
-        with _keeping:
-            found = kept_parts.get(key)
+        found = kept_parts.get(key)
         if found is None:
             found = (make(*arguments, **keywords),)
             # Some are kept whatever they take; to measure one takes a third of the time in which it is made.
             size = 0 if len(kept_parts) < kept_parts.least else memory_of((key, found))
-            with _keeping:
-                kept_parts.put(key, found, size)
+            kept_parts.put(key, found, size)
         value: Value = found[0]
         return value
 
@@ -133,8 +148,30 @@ def kept(make: Callable[Arguments, Value]) -> Callable[Arguments, Value]:
 
 def forget_parts() -> None:
     """Forget every part of a format."""
-    with _keeping:
-        kept_parts.clear()
+    kept_parts.clear()
+
+
+def kept_of_states(
+    find: Callable[Concatenate[Owner, Arguments], Value],
+) -> Callable[Concatenate[Owner, Arguments], Value]:
+    """Return a method whose results are kept in :data:`kept_rows`, which keeps no object alive whose method it is."""
+
+    @wraps(find)
+    def found(self: Owner, *arguments: Arguments.args, **keywords: Arguments.kwargs) -> Value:
+        key = ref(self), find, arguments, *keywords.items()
+        value: Value | None = kept_rows.get(key)
+        if value is None:
+            value = find(self, *arguments, **keywords)
+            kept_rows.put(key, value, array_bytes(value))
+        return value
+
+    return found
+
+
+def array_bytes(value: Any) -> int:
+    """Return the bytes of an array, or of those in a tuple, and some for the entry."""
+    parts = value if isinstance(value, tuple) else (value,)
+    return ENTRY_BYTES + sum(getattr(part, "nbytes", 0) for part in parts)
 
 
 def load_arrays(name: str) -> dict[str, NDArray[Any]] | None:

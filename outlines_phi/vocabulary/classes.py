@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..numerics.cache import Cache
+from ..numerics.cache import kept_of_states
 
 NEVER = 0
 """The class of ids that no state allows: without bytes, leading nowhere, or an end of sequence but not the first."""
 EOS = 1  # The class of the end of sequence: the first end-of-sequence id of the vocabulary, alone
-
-MADE_BYTES = 2**25  # Of the arrays of all partitions that differ from others
 
 
 Changes = Sequence[tuple[NDArray[np.int32], int | NDArray[np.integer]]]
@@ -34,15 +31,10 @@ class Partition:
         is.
     """
 
-    # Arrays of partitions that were changed, here and on devices: made anew from what they change sooner than all are kept.
-    _made: ClassVar[Cache[tuple[Partition, torch.device | None], Any]] = Cache(MADE_BYTES, least=2)
-    _making: ClassVar = threading.RLock()
-
     def __init__(self, class_of: NDArray[np.int32], size: int) -> None:
         self._own, self.size = class_of, size
         self._base: Partition | None = None
         self._changes: Changes = ()
-        self._on_device: dict[torch.device, Tensor] = {}
         self._chosen: tuple[bytes, NDArray[np.bool_]] | None = None
 
     @classmethod
@@ -50,17 +42,21 @@ class Partition:
         """Return the partition ``base`` but for some tokens; ``class_of`` is made when it is asked for."""
         found = cls.__new__(cls)
         found.size, found._base, found._changes = size, base, changes
-        found._on_device, found._chosen = {}, None
+        found._chosen = None
         return found
 
     @property
     def class_of(self) -> NDArray[np.int32]:
         """``int32[V]``: the class of each id."""
-        if self._base is None:
-            return self._own
-        with self._making:
-            return self._made.of((self, None), self._applied, lambda array: array.nbytes)
+        return self._own if self._base is None else self._applied()
 
+    @property
+    def nbytes(self) -> int:
+        """The memory of what it is made of."""
+        arrays = (self._own,) if self._base is None else (part for change in self._changes for part in change)
+        return sum(np.asarray(array).nbytes for array in arrays)
+
+    @kept_of_states  # made anew from what it changes sooner than all are kept
     def _applied(self) -> NDArray[np.int32]:
         assert self._base is not None
         class_of = self._base.class_of.copy()
@@ -105,15 +101,8 @@ class Partition:
         """Return the ids of class ``g``, ascending."""
         return np.flatnonzero(self.class_of == g).astype(np.int32)
 
+    @kept_of_states
     def _classes(self, device: torch.device) -> Tensor:
-        if self._base is not None:
-            with self._making:
-                return self._made.of((self, device), lambda: self._sent(device), lambda sent: sent.nbytes)
-        if device not in self._on_device:
-            self._on_device[device] = self._sent(device)
-        return self._on_device[device]
-
-    def _sent(self, device: torch.device) -> Tensor:
         """Return the classes on a device; of a changed partition, only what was changed is sent."""
         if self._base is None or not self._changes:
             return torch.from_numpy(self.class_of.astype(np.int64)).to(device)

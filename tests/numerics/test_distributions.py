@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from outlines_phi import Vocabulary
 from outlines_phi.numerics import cache as cache_module
-from outlines_phi.numerics.cache import Cache, forget_parts, kept, memory_of
+from outlines_phi.numerics.cache import Cache, forget_parts, kept, kept_of_states, memory_of
 from outlines_phi.numerics.distributions import add_rows, draw_ahead
 from outlines_phi.numerics.weights import STRETCH, columns_at
 from tests.inner import AnswerCheck, Distributions, Exchange, Rows, at_quantiles, distributions, draw, transfers
@@ -260,3 +261,13 @@ def test_parts_are_made_once_and_bounded_by_their_bytes(monkeypatch: pytest.Monk
     assert made.count(1000) == 3
     forget_parts()
     assert len(cache_module.kept_parts) == 0
+
+
+def test_what_is_kept_of_states_is_bounded_and_keeps_nobody_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "kept_rows", Cache(5_000, least=1))
+    row = kept_of_states(lambda owner, size: np.zeros(size))
+    first, *others = (type("Format", (), {})() for _ in range(10))
+    assert row(first, 100) is row(first, 100) is not row(others[0], 100)
+    gone = ref(first)
+    del first
+    assert gone() is None and all(len(row(owner, 100)) for owner in others) and cache_module.kept_rows.size <= 5_000

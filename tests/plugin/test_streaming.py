@@ -221,7 +221,7 @@ class TestWhileItIsWritten:
         states = {table.guide.advance(table.start, token) for token in table.moves(table.start, 99).tokens.tolist()}
         expected = table.bias(table.start, 99, cpu)
         kept = Cache(1, least=2)  # whatever one thread keeps, another one drops
-        monkeypatch.setattr(table, "_kept", kept)
+        monkeypatch.setattr("outlines_phi.guides.table.kept_rows", kept)
         assert len(states) > 2
         others = [threading.Thread(target=lambda: [table.bias(state, 99, cpu) for state in states])]
         waiting: list[threading.Thread] = []

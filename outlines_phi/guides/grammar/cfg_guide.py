@@ -6,7 +6,6 @@ import pickle
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from types import NoneType
 from typing import Any, NamedTuple, final
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from ... import __version__
 from ...errors import EmptyLanguageError, UnsupportedError
+from ...numerics.cache import kept_of_states
 from ...numerics.checks import check_kind
 from ...vocabulary.classes import EOS, Partition
 from ...vocabulary.vocabulary import Vocabulary, check_vocabulary
@@ -33,9 +33,6 @@ _TOP = 3
 tops are met for a first time."""
 
 _KEPT_TOPS = 4096  # Of how many tops of stacks it is kept what they decide
-
-_RECENT = 8
-"""The number of distances kept: a mask asks twice, for the live tokens and for the length limit that changes nothing more."""
 
 _ENDED = DEAD  # In place of the lexer's state: the text has ended
 
@@ -123,13 +120,10 @@ class SuffixDistances:
         self._of_lexer_state: dict[int, tuple[NDArray[np.int64], _Suffixes]] = {}
         self._interned: dict[tuple[tuple[tuple[int, int], ...], bytes, bytes], _Suffixes] = {}
         self._decided: dict[tuple[_Suffixes, tuple[int, ...], int], _Decided] = {}
-        self._recent = lru_cache(_RECENT)(self._distances)
 
+    @kept_of_states
     def distances(self, configuration: int, lexer_state: int) -> NDArray[np.int64]:
         """Return ``int64[G]``: the distance to the end after each class of tokens, UNREACHABLE where it is dead."""
-        return self._recent(configuration, lexer_state)
-
-    def _distances(self, configuration: int, lexer_state: int) -> NDArray[np.int64]:
         found = np.full(self._spanner.of_state(lexer_state).partition.size, UNREACHABLE, dtype=np.int64)
         lexed, suffixes = self._all_of(lexer_state)
         if self._parser.is_lone:
@@ -220,7 +214,6 @@ class SuffixDistances:
 
 
 _FIRST = DONE + 1  # The number of the first state that is a pair
-_ROWS, _STEPS = 4096, 65536  # The rows kept, a target for each class, and the kept steps on single tokens
 
 
 @final
@@ -250,8 +243,6 @@ class CFGGuide(Guide):
         self.completion = completion or Completion(spanner, parser)
         self._suffix_distances = SuffixDistances(spanner, parser, self.completion)
         self._lock = threading.RLock()
-        self._recent_row = lru_cache(_ROWS)(self._row)
-        self._recent_step = lru_cache(_STEPS)(self._step)
         self.start = _FIRST + parser.start * len(self.lexer) + START
 
     @classmethod
@@ -288,8 +279,7 @@ class CFGGuide(Guide):
             return _restored, (__version__, pickle.dumps((self.spanner, self.parser, self.completion)))
 
     def row(self, state: int) -> Row:
-        with self._lock:
-            return self._recent_row(state)
+        return Row(self.partition_of(state), self._targets(state))
 
     def partition_of(self, state: int) -> Partition:
         """See :meth:`Guide.partition_of`: that of the lexer's state."""
@@ -323,7 +313,7 @@ class CFGGuide(Guide):
     def advance(self, state: int, token: int) -> int:
         """See :meth:`Guide.advance`: without the row."""
         with self._lock:
-            return self._recent_step(state, token)
+            return self._step(state, token)
 
     def state(self, place: LexedPlace) -> int:
         """See :meth:`Guide.state`."""
@@ -340,6 +330,7 @@ class CFGGuide(Guide):
         """Return the parser's configuration and the lexer's state; ``ERROR`` and the dead one for DEAD and DONE."""
         return divmod(state - _FIRST, len(self.lexer)) if state >= _FIRST else (ERROR, DEAD)
 
+    @kept_of_states
     def _step(self, state: int, token: int) -> int:
         configuration, lexer_state = self._split(state)
         spans = self.spanner.of_state(lexer_state)
@@ -355,15 +346,18 @@ class CFGGuide(Guide):
         found = _FIRST + after * len(self.lexer) + target
         return found if self.min_tokens(found) < UNREACHABLE else DEAD
 
-    def _row(self, state: int) -> Row:
-        configuration, lexer_state = self._split(state)
-        spans = self.spanner.of_state(lexer_state)
-        live = np.flatnonzero(self.distances_after(state) < UNREACHABLE)
-        words = TerminalWords.of(self.spanner.words, spans.word[live])
-        targets = np.full(spans.partition.size, DEAD, dtype=np.int32)
-        targets[live] = _FIRST + words.read(self.parser, configuration) * len(self.lexer) + spans.target[live]
-        targets[EOS] = DONE if EOS in live else DEAD
-        return Row(spans.partition, targets)
+    @kept_of_states
+    def _targets(self, state: int) -> NDArray[np.int32]:
+        """Return the target of each class of tokens."""
+        with self._lock:
+            configuration, lexer_state = self._split(state)
+            spans = self.spanner.of_state(lexer_state)
+            live = np.flatnonzero(self.distances_after(state) < UNREACHABLE)
+            words = TerminalWords.of(self.spanner.words, spans.word[live])
+            targets = np.full(spans.partition.size, DEAD, dtype=np.int32)
+            targets[live] = _FIRST + words.read(self.parser, configuration) * len(self.lexer) + spans.target[live]
+            targets[EOS] = DONE if EOS in live else DEAD
+            return targets
 
 
 def _restored(version: str, tables: bytes) -> CFGGuide:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple, final
 
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UnsupportedError, warn_of_schema
-from ...numerics.cache import Cache
+from ...numerics.cache import kept_of_states
 from ...numerics.checks import check_kind
 from ...vocabulary.classes import EOS
 from ...vocabulary.vocabulary import Vocabulary, check_vocabulary
@@ -41,9 +40,6 @@ def _is_known_later(at: Configuration) -> bool:
 
 _UNREAD = 1 << 40
 """From here on states have the numbers of another state and a token: behind tokens of which each leads to a state of its own."""
-
-_ROWS = 128
-"""The number of rows that are kept, and of masks."""
 
 MOST_SHOWN = 10
 """Keywords that a warning names."""
@@ -110,8 +106,6 @@ class JSONGuide(PlaceGuide):
         self._bytes = [byte for byte in LIKELY if byte in single]
         self._walker = Walker(machine, self._forest)
         self._sizes: dict[int, int] = {}
-        self._rows = Cache[int, _Known](_ROWS)
-        self._recent_mask = lru_cache(_ROWS)(self._mask)  # in free text before a value, the same for long
 
     @classmethod
     def of(
@@ -160,8 +154,9 @@ class JSONGuide(PlaceGuide):
     def mask(self, state: int) -> NDArray[np.uint32]:
         """See :meth:`Guide.mask`: by the compiled walk, where it is there and tells."""
         with self._lock:
-            return self._recent_mask(state).copy()
+            return self._mask(state).copy()
 
+    @kept_of_states  # in free text before a value, the same for long
     def _mask(self, state: int) -> NDArray[np.uint32]:
         found = None if state < FIRST else self._walker.mask(self._place(state))
         if found is None:
@@ -260,8 +255,9 @@ class JSONGuide(PlaceGuide):
         if state < FIRST:
             nothing = np.array([DEAD, DEAD])
             return _Known(Row(self._forest.nothing, nothing), nothing, np.zeros(2, dtype=np.bool_))
-        return self._rows.of(state, lambda: self._make_row(state))
+        return self._make_row(state)
 
+    @kept_of_states
     def _make_row(self, state: int) -> _Known:
         """Return the row of ``state``; a token that no walk reaches is dead, and so is one that leads to no end.
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, partial
 from hashlib import blake2b
 from typing import Any, TypeVar, final
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ MOST_WORDS = 1 << 26
 MOST_FOUND = 2_048
 """Sets in a string of which it is kept what closes them."""
 
-MOST_BYTES = 1 << 26
+MOST_BYTES = 1 << 25
 """Bytes that are kept of one vocabulary: of 131,072 tokens those within a string take half a megabyte."""
 
 _ESCAPE = re.compile(rb"\\u[0-9a-fA-F]{4}.", re.DOTALL)
@@ -283,7 +284,7 @@ class Split:
 
 
 @final
-class ForestTables:
+class ForestTables(Shared):
     """A vocabulary's trie, and the sets of its nodes, as the walk reads them; words of tokens, shared by all guides."""
 
     def __init__(self, forest: TokenForest) -> None:
@@ -315,7 +316,6 @@ class ForestTables:
         self._walk = WalkTables(width=self.width)
         self.enter_into(self._walk)
         self.spreads = Spreads(trie, self._walk, self.compiled)
-        self.spare: list[Any] = []  # the tables of guides that are gone
         self.spells_escapes = forest.spells_escapes
         self._words = 0
         self._children, self._tokens = size, len(ids)
@@ -350,7 +350,9 @@ class ForestTables:
             exits = self.spreads.mark(begun, nodes, self._address + 4 * self.width * number, all_of_it=not node)
             return None if exits is None else Marked(number, exits, {})
 
-        found = self.forest.kept.of(("marked", begun, node), make, lambda _: 1000) if begun else None
+        # The formats that are kept hold the automata; words do not.
+        key = "marked", tuple((ref(automaton), *rest) for automaton, *rest in begun), node
+        found = self.forest.kept.of(key, make, lambda _: 1000) if begun else None
         return found and (found, tuple(places.values()))
 
     def word(self, split: Split, alive: NDArray[np.bool_]) -> int:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
+from mmap import mmap
 from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...numerics.cache import Cache
+from ...numerics.cache import Cache, Shared
 from ...vocabulary.kernel import WalkTables
 from .machine.containers import Key
 from .machine.machine import Machine
@@ -137,11 +138,12 @@ class UntoldError(Exception):
 
 
 @final
-class Tables:
-    """The tables of a guide that a walk reads; those of guides that are gone are written over by others."""
+class Tables(Shared):
+    """The tables of a guide that a walk reads, parts of one map of memory that goes with the guide as a whole."""
 
     def __init__(self, forest: ForestTables) -> None:
-        sizes = {"edges": 256 * MOST_STATES, "row": MOST_STATES, "ends": MOST_STATES, "within": MOST_STATES}
+        sizes = {"text": 2 * MOST_STATES, "offset": 2 * MOST_STATES, "edges": 256 * MOST_STATES}
+        sizes |= {"row": MOST_STATES, "ends": MOST_STATES, "within": MOST_STATES}
         sizes |= {"record": 6 * MOST_STATES, "part": MOST_PARTS, "follow": MOST_FRAMES, "behind": 4 * MOST_FRAMES}
         sizes |= {"frame": 2 * MOST_FRAMES, "missed": 4 * MOST_MISSED, "asked": 4 * MOST_MISSED, "mask": forest.width}
         sizes |= {
@@ -149,13 +151,17 @@ class Tables:
             "listed": 6 * MOST_STATES,
             "closing": MOST_PARTS,
             "place": 3 * forest.nodes,
+            "reached": 2 * forest.nodes,
         }
-        arrays = {name: np.empty(size, np.int32) for name, size in sizes.items()}
-        arrays |= {name: np.empty(MOST_STATES, np.int64) for name in ("text", "offset")}
+        cuts = np.cumsum([*sizes.values()])
+        # What is never written takes no memory, and what was does not stay in a heap.
+        whole = np.frombuffer(mmap(-1, 4 * int(cuts[-1])), np.int32)
+        arrays = dict(zip(sizes, np.split(whole, cuts[:-1]), strict=True))
+        arrays |= {name: arrays[name].view(np.int64) for name in ("text", "offset")}
         self.of = {name: array.data for name, array in arrays.items()}
         self.asked, self.mask = arrays["asked"].reshape(-1, 4), arrays["mask"].view(np.uint32)
         self.closing = arrays["closing"]
-        self.reached = np.empty((forest.nodes, 2), np.int32)
+        self.reached = arrays.pop("reached").reshape(-1, 2)
         self.walk = WalkTables(
             width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED, most_ending=len(self.reached)
         )
@@ -179,7 +185,7 @@ class Compiled:
         push: Callable[[Sequence[State], Stack], Frame],
     ) -> None:
         self.forest, self._interior, self._push = forest, interior, push
-        self._tables: Tables = forest.spare.pop() if forest.spare else Tables(forest)
+        self._tables = Tables(forest)
         self._of = self._tables.of
         self._states: list[Any] = [None]
         self._afters: list[Sequence[State]] = [()]
@@ -195,9 +201,6 @@ class Compiled:
         self._lists: list[Words] = []
         self._rows, self._parts, self._behind, self._closing = 0, 0, 0, 0
 
-    def __del__(self) -> None:
-        self.forest.spare.append(self._tables)
-
     def mask(self, at: Configuration) -> NDArray[np.uint32]:
         """Return the mask of a configuration, without the end of sequence."""
         self._walk(at, None)
@@ -207,20 +210,23 @@ class Compiled:
         """Return the ends of tokens; ``begun`` stands for the stack of the configuration."""
         own = self._walk(at, self._tables.ends)
         stacks: dict[int, Stack] = {own: begun}
-
-        def stack(frame: int) -> Stack:
-            if frame not in stacks:
-                after, below = self._of["frame"][2 * frame : 2 * frame + 2]
-                stacks[frame] = self._frames[frame] if frame < own else self._push(self._afters[after], stack(below))
-            return stacks[frame]
-
         found = self._of["place"][: 3 * self._tables.walk.placed].tolist()
         numbers = found[::3]
-        places = [(self._states[max(one, 0)], stack(frame)) for one, frame in zip(numbers, found[1::3], strict=True)]
+        ends = zip(numbers, found[1::3], strict=True)
+        places = [(self._states[max(one, 0)], self._stack(frame, own, stacks)) for one, frame in ends]
         records = ((self._records[~one], here) for one, (_, here) in zip(numbers, places, strict=True) if one < 0)
         inside = [(self._interior(self._states[state], node), here) for (state, node), here in records]
         nodes, numbered = self._tables.reached[: self._tables.walk.ending].T
         return Ends(nodes, numbered, places, inside)
+
+    def _stack(self, frame: int, own: int, stacks: dict[int, Stack]) -> Stack:
+        """Return the stack of a frame, of which those from ``own`` on were made by the walk."""
+        if frame not in stacks:
+            after, below = self._of["frame"][2 * frame : 2 * frame + 2]
+            stacks[frame] = (
+                self._frames[frame] if frame < own else self._push(self._afters[after], self._stack(below, own, stacks))
+            )
+        return stacks[frame]
 
     def _walk(self, at: Configuration, reached: int | None) -> int:
         """Walk, and return the number of the frame that stands for the stack of a configuration: behind all that are kept."""

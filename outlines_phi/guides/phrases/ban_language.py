@@ -6,7 +6,6 @@ import heapq
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
@@ -16,8 +15,9 @@ from ...automata.automaton import ByteAutomaton, TooLarge, below, joint_classes
 from ...automata.byte_machine import Both
 from ...automata.prefix_match import whole_characters
 from ...errors import EmptyLanguageError, UnsupportedError, VocabularyError
+from ...numerics.cache import kept_of_states
 from ...regex.patterns import compile_regex
-from ...vocabulary.classes import EOS, refine
+from ...vocabulary.classes import EOS, Partition, Refinement, refine
 from ...vocabulary.vocabulary import Vocabulary
 from ..fsm import FSMGuide
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
@@ -32,8 +32,6 @@ _UNKNOWN, _BLOCKED = -1, -2
 """``min_tokens`` of a pair not looked at yet, and of one for which a shortest sequence of the left guide holds a phrase."""
 
 _SHOWN = 20  # The number of bytes of a prompt in messages
-_ROWS, _BASES, _PARTITIONS = 32, 128, 16  # The rows, transitions of left states, and refined partitions kept
-_STEPS = 2**14  # Single steps that are kept
 
 
 @final
@@ -65,28 +63,26 @@ class ProductGuide(BanningGuide):
         self._least = np.array([UNREACHABLE, 0], dtype=np.int64)  # `min_tokens` of the pairs, as far as it is known
         self._shortest = ShortestTexts(left)
         self._lock = threading.RLock()
-        self._recent_row = lru_cache(_ROWS)(self._row)
-        self._recent_base = lru_cache(_BASES)(self._base)
-        self._recent_step = lru_cache(_STEPS)(self._step)
-        self._refined = lru_cache(_PARTITIONS)(lambda partition: refine(partition, right.base.partition))
         self.start = self._pair(left.start, right.start)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ProductGuide, (self.left, self.right)
 
+    @kept_of_states
     def row(self, state: int) -> Row:
+        if state in (DEAD, DONE):
+            return Row(self.right.base.partition, np.full(self.right.base.partition.size, DEAD, dtype=np.int32))
         with self._lock:
-            return self._recent_row(state)
+            row = self._moves(state)
+            return Row(row.partition, np.where(self.min_tokens_of(row.targets) < UNREACHABLE, row.targets, DEAD))
 
+    @kept_of_states
     def advance(self, state: int, token: int) -> int:
         """See :meth:`Guide.advance`, without the whole row."""
         with self._lock:
-            return self._recent_step(state, token)
-
-    def _step(self, state: int, token: int) -> int:
-        left, right = self._pairs[state]
-        target = self._pair(self.left.advance(left, token), self.right.advance(right, token))
-        return target if self.min_tokens(target) < UNREACHABLE else DEAD
+            left, right = self._pairs[state]
+            target = self._pair(self.left.advance(left, token), self.right.advance(right, token))
+            return target if self.min_tokens(target) < UNREACHABLE else DEAD
 
     def min_tokens(self, state: int) -> int:
         known = self._least.item(state)
@@ -145,16 +141,10 @@ class ProductGuide(BanningGuide):
         left, right = self._pairs[state]
         return f"{self.left.describe(left)} and {self.right.describe(right)}"
 
-    def _row(self, state: int) -> Row:
-        if state in (DEAD, DONE):
-            return Row(self.right.base.partition, np.full(self.right.base.partition.size, DEAD, dtype=np.int32))
-        row = self._moves(state)
-        return Row(row.partition, np.where(self.min_tokens_of(row.targets) < UNREACHABLE, row.targets, DEAD))
-
     def _moves(self, state: int) -> Row:
         """Return the transitions of a pair, those into dead ends as well, as changes to those of another with its left state."""
         left, right = self._pairs[state]
-        base, row = self._recent_base(left)
+        base, row = self._base(left)
         tokens, which, after = self.right.changes(right)
         classes = row.partition.class_of[tokens].astype(np.int64)
         relevant = row.targets[classes] != DEAD
@@ -164,11 +154,16 @@ class ProductGuide(BanningGuide):
         ends = row.targets[EOS] == DONE and self.right.min_tokens(right) == 0
         return base.changed(changes, DONE if ends else DEAD)
 
+    @kept_of_states
     def _base(self, left: int) -> tuple[Base, Row]:
         """Return the transitions of a left state beside the start of a text on the right, and its own."""
         row = self.left.row(left)
         partition, on_left, on_right = self._refined(row.partition)
         return Base.of(partition, self._intern(row.targets[on_left], self.right.base.targets[on_right])), row
+
+    @kept_of_states
+    def _refined(self, partition: Partition) -> Refinement:
+        return refine(partition, self.right.base.partition)
 
     def _intern(self, left: NDArray[np.integer], right: NDArray[np.integer]) -> NDArray[np.int32]:
         """Return the numbers of pairs, see :meth:`_pair`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple, final
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.lift import FIRST
+from ...numerics.cache import kept_of_states
 from ...vocabulary.classes import EOS, NEVER, Partition
 from ...vocabulary.trie import Trie
 from ...vocabulary.vocabulary import Vocabulary
@@ -51,11 +52,6 @@ NOWHERE = -1  # Where a token leads that completes a phrase, or that writes noth
 
 
 _SHIFT = DONE + 1  # A state of the guide is one of the matcher, moved up to make room for DEAD and DONE
-
-_ROWS, _CHANGES = 32, 256
-"""The number of rows that are kept, a partition of the vocabulary each, and of the few changes that make a row."""
-
-_STEPS = 2**14  # Single steps that are kept, and numbers of tokens to an end
 
 
 class Changes(NamedTuple):
@@ -118,10 +114,6 @@ class PhraseGuide(BanningGuide):
             states = self._at_node[self._trie.parent[low:high]]
             self._at_node[low:high] = self._read(states, self._trie.byte[low:high])
         self._steps_to_end: dict[int, int] = {}  # of the states of the matcher where a word waits
-        self._recent_row = lru_cache(_ROWS)(self._row)
-        self._recent_changes = lru_cache(_CHANGES)(self._changes)
-        self._recent_step = lru_cache(_STEPS)(self._step)
-        self._recent_least = lru_cache(_STEPS)(super().min_tokens)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PhraseGuide, (self.vocabulary, self.phrases)
@@ -137,21 +129,29 @@ class PhraseGuide(BanningGuide):
         targets = np.concatenate([[DEAD] * FIRST, self._states(states)]).astype(np.int32)
         return Base.of(Partition(class_of, len(targets)), targets)
 
+    @kept_of_states
     def row(self, state: int) -> Row:
-        return self._recent_row(state)
+        if state in (DEAD, DONE):
+            return Row(self.base.partition, np.full(self.base.partition.size, DEAD, dtype=np.int32))
+        return self.base.changed(self.changes(state), DONE if self.min_tokens(state) == 0 else DEAD)
 
+    @kept_of_states
     def changes(self, state: int) -> Changes:
         """Return the transitions of ``state``, not DEAD or DONE, as changes to those at the start of a text."""
-        return self._recent_changes(state)
+        levels = self._trie.walk(state - _SHIFT, self._read, lambda nodes, states: states != self._at_node[nodes])
+        nodes, states = (np.concatenate(parts) for parts in zip(*levels, strict=True))
+        tokens, counts = self._trie.ending(nodes)
+        states = states.repeat(counts)
+        distinct, which = np.unique(states, return_inverse=True)
+        return Changes(tokens, which, self._states(distinct))
 
+    @kept_of_states
+    def min_tokens(self, state: int) -> int:
+        return super().min_tokens(state)
+
+    @kept_of_states
     def advance(self, state: int, token: int) -> int:
         """See :meth:`Guide.advance`, without the whole row."""
-        return self._recent_step(state, token)
-
-    def min_tokens(self, state: int) -> int:
-        return self._recent_least(state)
-
-    def _step(self, state: int, token: int) -> int:
         if state in (DEAD, DONE):
             return DEAD
         if token == self.vocabulary.eos_ids[0]:
@@ -220,19 +220,6 @@ class PhraseGuide(BanningGuide):
         rest = f" and {len(pairs) - 6} more" if len(pairs) > 6 else ""
         end = "may end" if row.targets[EOS] == DONE else "may not end"
         return f"state {state}: {self.pending(state)} bytes pending, {end}, dead are {banned or 'no tokens'}{rest}"
-
-    def _row(self, state: int) -> Row:
-        if state in (DEAD, DONE):
-            return Row(self.base.partition, np.full(self.base.partition.size, DEAD, dtype=np.int32))
-        return self.base.changed(self.changes(state), DONE if self.min_tokens(state) == 0 else DEAD)
-
-    def _changes(self, state: int) -> Changes:
-        levels = self._trie.walk(state - _SHIFT, self._read, lambda nodes, states: states != self._at_node[nodes])
-        nodes, states = (np.concatenate(parts) for parts in zip(*levels, strict=True))
-        tokens, counts = self._trie.ending(nodes)
-        states = states.repeat(counts)
-        distinct, which = np.unique(states, return_inverse=True)
-        return Changes(tokens, which, self._states(distinct))
 
     def _states(self, after: NDArray[np.integer]) -> NDArray[np.int32]:
         """Return the states of the guide for states of the matcher: DEAD for NOWHERE, and for one that can never end."""

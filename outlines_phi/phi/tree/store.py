@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -41,7 +41,6 @@ class TreeStore:
         # Sizes when last looked at, and their sum: a call pays for the trees that it was lent, however many are kept.
         self._sizes: dict[Hashable, int] = {}
         self._sum = 0
-        self._users: Counter[Table] = Counter()
         self._lent: set[Hashable] = set()
 
     def __len__(self) -> int:
@@ -52,7 +51,7 @@ class TreeStore:
 
     @property
     def bytes(self) -> int:
-        """Memory held by all trees and their tables, as counted: the trees now, their tables when they were last lent."""
+        """Memory held by all trees, as counted when they were last lent."""
         self._recount()
         return self._sum
 
@@ -62,7 +61,6 @@ class TreeStore:
         """Return the tree kept under ``key``, or a new one that is kept from now on."""
         if key not in self._trees:
             self._trees[key] = BoundsTree(table, budget, constraint, start)
-            self._users[table] += 1
         self._trees.move_to_end(key)
         self._lent.add(key)
         return self._trees[key]
@@ -114,14 +112,14 @@ class TreeStore:
     def trim(self) -> None:
         """Bring the store under its bound: whole trees first, the least recently used one leading, then parts of the last.
 
-        The last one goes, too, where its root and its table alone are over the bound.
+        The last one goes, too, where its root alone is over the bound.
         """
         self._recount()
         while len(self._trees) > 1 and self._sum > self.max_bytes:
             self._drop(next(iter(self._trees)))
         if self._sum > self.max_bytes:
             ((key, tree),) = self._trees.items()
-            tree.evict(max(0, self.max_bytes - tree.table.bytes))
+            tree.evict(self.max_bytes)
             self._count(key, tree.bytes)
             if self._sum > self.max_bytes:
                 self._drop(key)
@@ -133,27 +131,20 @@ class TreeStore:
         self._trees.clear()
         self._sizes.clear()
         self._sum = 0
-        self._users.clear()
         self._lent.clear()
 
     def _recount(self) -> None:
         for key in self._lent:
-            tree = self._trees[key]
-            self._count(key, tree.bytes)
-            self._count(tree.table, tree.table.bytes)
+            self._count(key, self._trees[key].bytes)
 
     def _count(self, thing: Hashable, size: int) -> None:
         self._sum += size - self._sizes.get(thing, 0)
         self._sizes[thing] = size
 
     def _drop(self, key: Hashable) -> None:
-        tree = self._trees.pop(key)
+        del self._trees[key]
         self._lent.discard(key)
         self._sum -= self._sizes.pop(key, 0)
-        self._users[tree.table] -= 1
-        if not self._users[tree.table]:
-            del self._users[tree.table]
-            self._sum -= self._sizes.pop(tree.table, 0)
 
 
 class StaleTreesError(Exception):
