@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -191,7 +191,10 @@ class ByteAutomaton(ByteMachine[int]):
         return row[byte] or None
 
     def steps(self, state: int, bytes: Sequence[int]) -> list[int | None]:
-        return [target or None for target in self.targets[state, self.byte_class[bytes]].tolist()]
+        if state not in self._rows:
+            self.step(state, 0)
+        row = self._rows[state]
+        return [row[byte] or None for byte in bytes]
 
     def ends(self, state: int) -> bool:
         return bool(self.accepting[state])
@@ -245,6 +248,13 @@ class ByteAutomaton(ByteMachine[int]):
         """Yield the members, shortest first and in the order of their bytes; without end for an infinite language."""
         useful = self.trim()
         exactly = [useful.accepting]  # per length: the states from which some text of that length is accepted
+
+        @lru_cache(4096)
+        def ways(state: int, left: int) -> list[tuple[bytes, int]]:
+            successors = useful.targets[state, useful.byte_class]
+            live = np.flatnonzero(exactly[left][successors])[::-1].tolist()
+            return [(bytes([byte]), int(successors[byte])) for byte in live]
+
         while exactly[-1].any():
             length = len(exactly) - 1
             stack = [(b"", useful.start)] if exactly[length][useful.start] else []
@@ -253,9 +263,7 @@ class ByteAutomaton(ByteMachine[int]):
                 if len(text) == length:
                     yield text
                     continue
-                successors = useful.targets[state, useful.byte_class]
-                live = np.flatnonzero(exactly[length - len(text) - 1][successors])[::-1]
-                stack += [(text + bytes([byte]), int(successors[byte])) for byte in live]
+                stack += [(text + byte, target) for byte, target in ways(state, length - len(text) - 1)]
             exactly.append(np.asarray(exactly[-1][useful.targets].any(axis=1)))
 
     def witness(self, other: ByteAutomaton) -> bytes | None:

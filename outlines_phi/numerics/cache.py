@@ -108,13 +108,14 @@ class Shared:
 
 def memory_of(value: Any) -> int:
     """Return the bytes of a value and of all that it holds, without types, functions and what is :class:`Shared`."""
-    seen, found, total = set[int](), [value], 0
-    while found:
-        each = found.pop()
-        if id(each) not in seen and not isinstance(each, (type, FunctionType, ModuleType, Shared)):
-            seen.add(id(each))
-            total += each.nbytes if isinstance(each, np.ndarray) else sys.getsizeof(each)
-            found += gc.get_referents(each)
+    seen: set[int] = set()
+    found, total = [value], 0
+    while found:  # all at one depth: the collector lists what many hold in one call
+        new = {id(each): each for each in found if id(each) not in seen}
+        seen |= new.keys()
+        held = [each for each in new.values() if not isinstance(each, (type, FunctionType, ModuleType, Shared))]
+        total += sum([each.nbytes if isinstance(each, np.ndarray) else sys.getsizeof(each) for each in held])
+        found = gc.get_referents(*held)
     return total
 
 

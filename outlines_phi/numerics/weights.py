@@ -44,9 +44,14 @@ def ratio(log_part: float, log_whole: float) -> float:
     return math.exp(log_part - log_whole) if log_part < log_whole else 1.0
 
 
+def top_of(log_w: NDArray[np.floating]) -> float:
+    """Return the largest of log weights; ``-inf`` of none."""
+    return float(np.maximum.reduce(log_w, axis=None, initial=-math.inf))  # what `max` calls, by way of Python
+
+
 def scaled(log_w: NDArray[Real]) -> NDArray[Real]:
     """Return the weights divided by the largest, in the precision of their logs; zeros where all are zero."""
-    top = log_w.max(initial=-math.inf)
+    top = top_of(log_w)
     return np.exp(log_w - top) if top > -math.inf else np.zeros_like(log_w)
 
 
@@ -104,14 +109,21 @@ def draw(weights: NDArray[np.floating], rng: np.random.Generator) -> int:
     """
     quantile = rng.random()
     if len(weights) <= STRETCH**2:
-        return int(at_quantiles(weights, quantile))
+        return at_quantile(weights, quantile)
     sums = np.add.reduceat(weights, np.arange(0, len(weights), STRETCH), dtype=np.float64)
     cumulative = sums.cumsum()
     target = quantile * cumulative[-1]
     first = min(int(cumulative.searchsorted(target, side="right")), int(cumulative.searchsorted(cumulative[-1])))
     inside = weights[first * STRETCH : (first + 1) * STRETCH]
     rest = (target - (cumulative[first - 1] if first else 0.0)) / sums[first]
-    return first * STRETCH + int(at_quantiles(inside, min(rest, 1.0)))
+    return first * STRETCH + at_quantile(inside, min(rest, 1.0))
+
+
+def at_quantile(weights: NDArray[np.floating], quantile: float) -> int:
+    """Return the index at one quantile, as :func:`at_quantiles`, without the overhead of arrays of one."""
+    cumulative = weights.cumsum(dtype=np.float64)
+    total = cumulative[-1]
+    return int(min(cumulative.searchsorted(quantile * total, side="right"), cumulative.searchsorted(total)))
 
 
 def at_quantiles(weights: NDArray[np.floating], quantiles: NDArray[np.float64] | float) -> NDArray[np.int64]:

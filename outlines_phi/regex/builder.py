@@ -474,7 +474,7 @@ class _Subsets:
             for target, context in zip(row.targets, row.contexts, strict=True):
                 if isinstance(target, list):
                     grown = [
-                        move._replace(counted=move.counted + count * move.carried, carried=False) for move in target
+                        PatternMove(columns, to, own + count * carried, False) for columns, to, own, carried in target
                     ]
                     state = self.named(grown, 0, context)
                 else:
@@ -505,7 +505,7 @@ class _Subsets:
         if key not in self.number:
             self.number[key] = len(self.sets)
             self.sets.append(key)
-            sides = set[int]()
+            sides: set[int] = set()
             for move, repeat in zip(chosen, counters, strict=True):
                 if repeat is not None:
                     bounds = (repeat.least - 1, repeat.least, repeat.most)
@@ -517,14 +517,16 @@ class _Subsets:
         """Return the transitions of a set of places whose least count is ``count``."""
         builder = self.builder
         shape, context = self.sets[named]
-        moves = list[PatternMove]()
+        moves: list[PatternMove] = []
         accepts, first, last = False, len(builder.blocks), 0
         for code in shape:
             place, more = code >> _BITS, code & ((1 << _BITS) - 1)
             found, ends, may_be_in = builder.moves(place, count + more, context)
             rest = builder.places[place][0]
             first, last = min(first, builder.block_of[rest] - (rest in builder.bounds_of_blocks)), max(last, may_be_in)
-            moves += [move._replace(counted=move.counted + more * move.carried) for move in found] if more else found
+            if more:
+                found = [PatternMove(columns, to, own + more * carried, carried) for columns, to, own, carried in found]
+            moves += found
             accepts = accepts or ends
         if context not in self.later:
             self.later[context] = [

@@ -20,6 +20,7 @@ from .code_points import AFTER_SURROGATES, FIRST_SURROGATE, characters, cut
 DEAD_END = -1
 
 _FEW = 16  # States that are told apart in as many rounds sooner than by the lengths of what they accept
+_MANY = 256  # States of which a round that looks at some alone is the sooner one
 
 Interval = tuple[int, int | None]
 """The least and the greatest length, both included; ``None`` is no bound."""
@@ -259,9 +260,10 @@ def equivalent(
 ) -> NDArray[np.int32]:
     """Return ``int32[S]``: one number for all states from which the same strings are accepted, and lead to the same positions.
 
-    Numbers are in the order of the first states that have them; ``accepting`` may be any labels. Moore's refinement. Of many states
-    it begins with the lengths of the shortest and longest string that is accepted, and that is not: these alone tell the states of
-    a counter apart, which would take a round each otherwise.
+    Numbers are in the order of the first states that have them; ``accepting`` may be any labels. Moore's refinement; a round looks
+    at the states alone of which the last one moved a successor. Of many states it begins with the lengths of the shortest and
+    longest string that is accepted, and that is not: these alone tell the states of a counter apart, which would take a round each
+    otherwise.
     """
     states = len(accepting)
     rows = [accepting, np.zeros(states) if position is None else position]
@@ -271,11 +273,30 @@ def equivalent(
             rows.append(distances(source, targets.reshape(-1), np.flatnonzero(goals), states))
             rows.append(_heights(targets, rows[-1] != UNREACHABLE))
     block = numbered(np.stack(rows, axis=1).astype(np.int32))
+    looked_at = np.arange(states)
     while True:
-        finer = numbered(np.concatenate([block[:, None], block[targets]], axis=1))
-        if finer.max() == block.max():
+        finer = numbered(np.concatenate([block[looked_at, None], block[targets[looked_at]]], axis=1))
+        if len(looked_at) == states and finer.max() == block.max():
             return finer
-        block = finer
+        if states <= _MANY:
+            block = finer
+            continue
+        # The first group of a block keeps its number, the others get new ones.
+        leads = np.unique(finer, return_index=True)[1]
+        names = block[looked_at[leads]]
+        new = np.ones(len(leads), dtype=bool)
+        new[np.unique(names, return_index=True)[1]] = False
+        if not new.any():
+            return numbered(block[:, None])
+        names[new] = block.max() + 1 + np.arange(new.sum())
+        moved = np.zeros(states, dtype=bool)
+        moved[looked_at] = names[finer] != block[looked_at]
+        block[looked_at] = names[finer]
+        again = moved[targets].any(axis=1)
+        others = np.full(block.max() + 1, DEAD_END)  # of each block, a state that has stayed as it was
+        others[block[~again]] = np.flatnonzero(~again)
+        stayed = others[np.unique(block[again])]
+        looked_at = np.concatenate([stayed[stayed != DEAD_END], np.flatnonzero(again)])
 
 
 def numbered(rows: NDArray[np.int32], number: dict[bytes, int] | None = None) -> NDArray[np.int32]:

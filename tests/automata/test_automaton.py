@@ -310,6 +310,12 @@ PATTERNS = ["a|abc|b", "a(ba)*", "a|ac|acb", "é|éa|c", "a*"]
 AFTER = [None, "[^ab]", "[bé]"]
 
 
+@cache
+def is_member(pattern: str, text: bytes) -> bool:
+    return re.fullmatch(pattern, text.decode(errors="replace")) is not None
+
+
+@cache
 def follows(rest: bytes, after: str | None, *, ended: bool) -> bool:
     """Return True if a member may stand before ``rest``: the first character is known by its bytes to be one of ``after``."""
     if after is None or not rest:
@@ -321,14 +327,11 @@ def follows(rest: bytes, after: str | None, *, ended: bool) -> bool:
 @cache
 def longest(pattern: str, after: str | None, text: bytes, *, ended: bool) -> bytes | None:
     """The longest member that a text begins with, by the definition."""
-    found = None
-    for end in range(len(text) + 1):
-        member = text[:end].decode(errors="replace")
-        if re.fullmatch(pattern, member) and follows(text[end:], after, ended=ended):
-            found = text[:end]
-    return found
+    ends = (text[:end] for end in range(len(text), -1, -1) if is_member(pattern, text[:end]))
+    return next((member for member in ends if follows(text[len(member) :], after, ended=ended)), None)
 
 
+@cache
 def settled(pattern: str, after: str | None, text: bytes) -> bytes | None:
     """The same where nothing that follows changes it; ``None`` where it is not known yet."""
     found = longest(pattern, after, text, ended=False)
@@ -382,13 +385,15 @@ def test_the_guide_is_the_definition_and_what_is_certain_of_a_text_only_grows(pa
     assert_guide(made)
     found = walked(Table(made), 3)
     assert found == stopped(pattern, after, 3) and made.match is not None
-    marked = made.match.marked
+    marked, match = made.match.marked, made.match
+    certain_of = cache(lambda ids: made.text(ids, ended=False))
+    cuts_after = cache(lambda before: match.cuts(marked.advance(marked.start, before), VOCABULARY))
     for ids, member in found.items():
-        certain = [made.text(ids[:end], ended=False) for end in range(len(ids))] + [member]
+        certain = [certain_of(ids[:end]) for end in range(len(ids))] + [member]
         assert all(later.startswith(one) for one, later in zip(certain, certain[1:], strict=False)), (ids, certain)
         if ids[-1] != 0:  # where members end inside tokens: for all at once what the text of each says by itself
             before, token = VOCABULARY.decode(ids[:-1]), VOCABULARY.tokens[ids[-1]]
-            cut = int(made.match.cuts(marked.advance(marked.start, before), VOCABULARY)[ids[-1]])
+            cut = int(cuts_after(before)[ids[-1]])
             whole = before.decode(errors="ignore").encode()
             assert member == {-1: certain[-2], 0: whole}.get(cut, before + token[:cut]), ids
 

@@ -74,7 +74,7 @@ def assert_row(guide: Guide, state: int) -> NDArray[np.int64]:
     assert distances.tolist() == guide.min_tokens_of(targets).tolist(), here
     assert guide.open or own > distances.min(), here
     assert np.array_equal(guide.mask(state), Guide.mask(guide, state)), here
-    for remaining in (own, guide.slack(state) - 1, guide.slack(state)):
+    for remaining in (own, (slack := guide.slack(state)) - 1, slack):
         assert guide.live_classes(state, remaining)[of_token].tolist() == (distances <= remaining - 1).tolist(), here
     return targets
 

@@ -57,7 +57,7 @@ class TestResults:
         assert batch == model.batch([PROMPT, "no"], output_type, **beams, **options)
 
     def test_of_concurrent_calls_in_two_event_loops(self, accents: PhiGenerator, model: PhiTransformers) -> None:
-        code, seeds = outlines_phi.Generator(model, CODE, phi="local"), range(12)
+        code, seeds = outlines_phi.Generator(model, CODE, phi="local"), range(6)
 
         async def main() -> list[Any]:
             texts = asyncio.gather(*(accents.agenerate(PROMPT, seed=seed) for seed in seeds))

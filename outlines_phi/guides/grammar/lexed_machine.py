@@ -35,6 +35,7 @@ class LexedMachine(ByteMachine[LexedPlace]):
     def __init__(self, lexer: Lexer, parser: Parser) -> None:
         self.lexer, self.parser, self.grammar = lexer, parser, parser.grammar
         self.start = LexedPlace(parser.start, START)
+        self._rows: dict[int, list[tuple[int, int]]] = {}
 
     @classmethod
     def of(cls, grammar: Grammar) -> LexedMachine:
@@ -52,12 +53,20 @@ class LexedMachine(ByteMachine[LexedPlace]):
         return last is not None and self.parser.accepts(self._read(place.configuration, last))
 
     def steps(self, place: LexedPlace, bytes: Sequence[int]) -> list[LexedPlace | None]:
-        columns = self.lexer.byte_class[list(bytes)]
-        targets, emits = (table[place.lexer_state, columns] for table in (self.lexer.targets, self.lexer.emits))
-        steps = list(zip(np.where(targets == DEAD, 0, emits).tolist(), targets.tolist(), strict=True))
+        row = self._row(place.lexer_state)
+        steps = [row[byte] for byte in bytes]
         after = {word: self._read(place.configuration, self.lexer.words[word]) for word in {word for word, _ in steps}}
         known = {step: LexedPlace(after[step[0]], step[1]) for step in set(steps)}
         return [None if ERROR == known[step].configuration or step[1] == DEAD else known[step] for step in steps]
+
+    def _row(self, state: int) -> list[tuple[int, int]]:
+        """Return what the lexer emits at each byte, and its next state; found once for a state."""
+        row = self._rows.get(state)
+        if row is None:
+            targets, emits = self.lexer.targets[state], self.lexer.emits[state]
+            steps = list(zip(np.where(targets == DEAD, 0, emits).tolist(), targets.tolist(), strict=True))
+            row = self._rows[state] = [steps[column] for column in self.lexer.byte_class.tolist()]
+        return row
 
     def size(self, place: LexedPlace) -> int:
         """See :meth:`ByteMachine.size`: an upper bound where the lexer holds terminals back."""

@@ -469,7 +469,7 @@ class Walker:
         while waiting:
             node, here = waiting.pop()
             state, stack, _ = here
-            after = list[tuple[int, Configuration | None]]()
+            after: list[tuple[int, Configuration | None]] = []
             if isinstance(state, Text):
                 interior = self._interior(state, node)
                 inside.append((interior, stack))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple, final
 
 import numpy as np
@@ -68,6 +68,12 @@ class CharacterReader:
     breaks: NDArray[np.bool_]  # ``bool[R, C]``: whether the bytes held are no character
     completes: NDArray[np.int32]  # ``int32[R, C]``: the reading of the character that this byte completes, or `NOTHING`
     byte_class: NDArray[np.uint8]  # ``uint8[256]``: the column of each byte
+
+    @cached_property
+    def moves(self) -> list[list[tuple[int, bool, int]]]:
+        """``after``, ``breaks`` and ``completes`` of each state and column, as a walk of single bytes reads them."""
+        parts = (part.tolist() for part in (self.after, self.breaks, self.completes))
+        return [list(zip(*rows, strict=True)) for rows in zip(*parts, strict=True)]
 
     @classmethod
     @kept
@@ -316,14 +322,15 @@ class PhraseThreads(PhraseMachine):
         ``moved`` is what had begun before, each with its machine, the place after the byte, and its bytes.
         """
         held, last, breaks, reading = 0, BROKEN, False, NOTHING
-        waiting, completed = key.waiting, set[int]()
+        waiting = key.waiting
+        completed: set[int] = set()
         if self._reader is not None:
-            column = self._reader.byte_class[byte]
-            breaks, reading = bool(self._reader.breaks[key.held, column]), int(self._reader.completes[key.held, column])
-            held, last = int(self._reader.after[key.held, column]), BROKEN if breaks else key.last
+            held, breaks, reading = self._reader.moves[key.held][self._reader.byte_class.item(byte)]
+            last = BROKEN if breaks else key.last
             if breaks:  # the bytes held are no part of a word
                 completed, waiting = {phrase for (_, phrase), _ in waiting}, ()
-        begun, ended = dict[tuple[int, int], int](), dict[tuple[int, int], int]()
+        begun: dict[tuple[int, int], int] = {}
+        ended: dict[tuple[int, int], int] = {}
         if breaks or not key.held:
             moved += self._beginning(last, byte)
         for number, target, size in moved:

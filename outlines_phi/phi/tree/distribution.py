@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...guides.guide import DEAD, DONE
 from ...guides.table import Moves
-from ...numerics.weights import draw, log, log_sum, scaled
+from ...numerics.weights import draw, log, log_sum, scaled, top_of
 from ...vocabulary.vocabulary import Vocabulary
 
 AHEAD_BYTES, ENTRY_BYTES = 450, 100  # Measured footprint of tokens drawn ahead: of none, and of each, on CPython 3.11
@@ -96,8 +96,8 @@ class RunningMass:
 
     def _sum(self) -> None:
         log_free = self._log_free[self._places].astype(np.float64)
-        self._top = float(log_free.max(initial=-math.inf))
-        self._mass = float(scaled(log_free).sum())
+        self._top = top_of(log_free)
+        self._mass = float(np.add.reduce(np.exp(log_free - self._top))) if self._top > -math.inf else 0.0
         self._least = LITTLE * self._mass
 
     def take(self, log_p: float) -> None:
@@ -134,7 +134,7 @@ class Distribution:
         top: dict[int, float] | None = None,
     ) -> None:
         self.moves, self.log_scale, self.top = moves, 0.0, top
-        possible = live.max(initial=-math.inf) > -math.inf
+        possible = top_of(live) > -math.inf
         self.log_free, self.h = (live, h) if possible else (live[:0], UNKNOWN)
         # Where several tokens end the text, the masses of those and of all others are kept apart: once these have become children,
         # nothing is undecided, whatever rounding makes of the sums.

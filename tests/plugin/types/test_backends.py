@@ -210,17 +210,17 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 FAITHFUL = ("regex", "literal", "enum", "number")
 """Types over ASCII whose members stock Outlines keeps on any vocabulary, so that its own generators are compared."""
-PLAIN = [*((name, "sampling") for name in TYPES), *((name, call) for name in FAITHFUL for call in CALLS)]
+PLAIN = [*((name, "sampling") for name in TYPES), *((name, call) for name in FAITHFUL for call in [*CALLS][1:])]
 
 
 @pytest.mark.parametrize(("name", "call"), PLAIN)
 def test_plain_calls_are_those_of_outlines_seed_for_seed(
     name: str, call: str, model: outlines_phi.PhiTransformers, stock: outlines.models.Transformers
 ) -> None:
-    """The same generator again and again, too, and batches."""
+    """The same generator again and again, too, and batches; of schemas, which stock Outlines compiles at every call, one seed."""
     untouched, options = outlines_phi.wrap(stock), {"max_new_tokens": 40, **CALLS[call]}
     generators = [outlines.Generator(each, TYPES[name]) for each in (model, stock)] if name in FAITHFUL else []
-    for seed in range(3):
+    for seed in range(3 if name in FAITHFUL and call != "greedy" else 1):
         texts = [seeded(each, PROMPT, TYPES[name], seed=seed, **options) for each in (stock, model, untouched)]
         texts += [seeded(each, PROMPT, seed=seed, **options) for each in generators]
         assert texts == texts[:1] * len(texts)
