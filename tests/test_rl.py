@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import peft
 import pytest
 import torch
 
@@ -35,6 +36,7 @@ from outlines_phi.rl import Rollout, advantages, rollout_func, rollouts, weighte
 THETA = (0.4, -0.3, 0.6)
 GROUPS, N = 60, 16
 REWARDS = np.array([reward(ids) for ids in MEMBERS])
+LORA = peft.LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear", r=4, lora_alpha=2, init_lora_weights=False)
 
 
 def tilted() -> TiltedPolicy:
@@ -42,6 +44,10 @@ def tilted() -> TiltedPolicy:
     with torch.no_grad():
         policy.theta += torch.tensor(THETA)
     return policy
+
+
+def trained(model: Any) -> list[torch.Tensor]:
+    return [each for each in model.parameters() if each.requires_grad]
 
 
 def differences(policy: TiltedPolicy, step: float = 1e-5) -> np.ndarray:
@@ -193,11 +199,15 @@ class TestTRL:
         monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
         return pytest.importorskip("trl", reason="needs trl: pip install outlines_phi[trl]")
 
-    def trainer(self, trl: Any, folder: Any, roll_out: Any, rewards: Any = None, n: int = 128, **options: Any) -> Any:
+    def trainer(
+        self, trl: Any, folder: Any, roll_out: Any, rewards: Any = None, n: int = 128, adapter: Any = None
+    ) -> Any:
         from datasets import Dataset
 
         model, tokenizer = bundled.load()
-        options |= {"loss_type": "dr_grpo", "scale_rewards": "none", "num_generations": n, "max_completion_length": 12}
+        if adapter is not None:
+            model = peft.get_peft_model(model, adapter)
+        options = {"loss_type": "dr_grpo", "scale_rewards": "none", "num_generations": n, "max_completion_length": 12}
         options |= {"max_steps": 1, "max_grad_norm": 1e9, "use_cpu": True, "bf16": False, "report_to": "none"}
         options |= {"save_strategy": "no", "disable_tqdm": True, "per_device_train_batch_size": 2 * n}
         made = trl.GRPOTrainer(
@@ -207,7 +217,7 @@ class TestTRL:
             Dataset.from_dict({"prompt": [ASKED] * 4}),
             processing_class=tokenizer,
             rollout_func=roll_out,
-            optimizers=(torch.optim.SGD(model.parameters(), lr=1.0), None),
+            optimizers=(torch.optim.SGD(trained(model), lr=1.0), None),
         )
         made.create_scheduler = lambda *_, **__: setattr(
             made, "lr_scheduler", torch.optim.lr_scheduler.ConstantLR(made.optimizer, 1.0)
@@ -215,14 +225,14 @@ class TestTRL:
         return made
 
     def moved(self, trainer: Any) -> torch.Tensor:
-        flat = lambda: torch.cat([each.detach().reshape(-1).clone() for each in trainer.model.parameters()])  # noqa: E731
+        flat = lambda: torch.cat([each.detach().reshape(-1).clone() for each in trained(trainer.model)])  # noqa: E731
         before = flat()
         trainer.train()
         return flat() - before
 
-    def truth(self) -> torch.Tensor:
+    def truth(self, model: Any, tokenizer: Any) -> torch.Tensor:
         """The gradient of the expected reward, by enumeration, in the units of the loss."""
-        model, tokenizer = bundled.load()
+        model.eval()
         members = outlines_phi.Generator(outlines_phi.from_transformers(model, tokenizer), Role).mode(ASKED, top=4)
         ids = tokenizer(ASKED)["input_ids"]
         log_p = []
@@ -230,14 +240,15 @@ class TestTRL:
             steps = model(torch.tensor([[*ids, *member.token_ids]])).logits[0, len(ids) - 1 : -1].log_softmax(-1)
             log_p.append(steps[torch.arange(len(member.token_ids)), list(member.token_ids)].sum())
         expected = torch.stack(log_p).softmax(0) @ torch.tensor([WORTH[member.text] for member in members])
-        return torch.cat([each.reshape(-1) for each in torch.autograd.grad(expected, model.parameters())]) / 12
+        return torch.cat([each.reshape(-1) for each in torch.autograd.grad(expected, trained(model))]) / 12
 
+    @pytest.mark.parametrize("adapter", [None, LORA], ids=["all", "lora"])
     @pytest.mark.parametrize("arm", list(ARMS))
-    def test_a_step_is_along_the_gradient(self, trl: Any, tmp_path: Any, arm: str) -> None:
+    def test_a_step_is_along_the_gradient(self, trl: Any, tmp_path: Any, arm: str, adapter: Any) -> None:
         phi, weigh = ARMS[arm]
         roll_out = rollout_func(Role, phi=phi)
-        trainer = self.trainer(trl, tmp_path, roll_out if weigh else unweighted(roll_out))
-        moved, truth = self.moved(trainer), self.truth()
+        trainer = self.trainer(trl, tmp_path, roll_out if weigh else unweighted(roll_out), adapter=adapter)
+        truth, moved = self.truth(trainer.model, trainer.processing_class), self.moved(trainer)
         distance = float((moved - truth).norm() / truth.norm())
         assert distance < 0.25 if weigh else distance > 0.5
         assert trainer.model.training
