@@ -124,7 +124,7 @@ ENTRY_BYTES = 250  # Of an entry of a cache, beside the arrays there
 PARTS_BYTES = 1 << 25  # Of all parts of formats that are kept
 kept_parts: Cache[tuple[Any, ...], tuple[Any]] = Cache(PARTS_BYTES, least=64)
 
-ROWS_BYTES = 3 << 25
+ROWS_BYTES = 1 << 26
 """Bytes of what all formats keep of visited states: rows, masks, classes of tokens, and what samplers make of them."""
 kept_rows: Cache[tuple[Any, ...], Any] = Cache(ROWS_BYTES, least=2)
 

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar, cast
 from weakref import WeakSet
@@ -244,7 +245,7 @@ class PhiModel(Asynchronous, ABC):
         if call.searched:
             rankings = self.rank(prompts, table, replace(options, n=1), options.n, **call.limits)
             return [ranking.texts if options.n > 1 else ranking.texts[0] for ranking in rankings]
-        return [texts(draws, options) for draws in self.draw(prompts, table, call.phi, options)]
+        return list(map(partial(texts, options=options), self.draw(prompts, table, call.phi, options)))
 
     def streamed(self, call: Call, prompt: Any) -> Pieces:
         """Return the pieces of one draw, begun with the first; its accounts in their place where they are asked for."""
@@ -337,7 +338,7 @@ class PhiModel(Asynchronous, ABC):
         """Warn of the prompt after which the model writes the format most rarely, where that is hardly ever, once a format."""
         if table.guide.thoughts is not None and table.guide.thoughts.scope == "answer":
             return  # what is known is the thoughts' mass
-        if min([found.log_z_bounds[0] for found in results]) >= LOW or table.guide.open or table in self.told_of_fit:
+        if min(map(attrgetter("log_z_bounds"), results))[0] >= LOW or table.guide.open or table in self.told_of_fit:
             return
         fits = [fit_of(item, "this format", found) for item, found in zip(inputs, results, strict=True)]
         worst = min(fits, key=lambda fit: fit.log_z)
@@ -360,7 +361,7 @@ class PhiModel(Asynchronous, ABC):
 
     def prompt_ids(self, inputs: Sequence[Any], *, thinking: bool = False) -> list[tuple[int, ...]]:
         """Return the token ids of prompts; refuse a text that holds special tokens of the chat template around it."""
-        prompts = [self._prompt_ids(item, thinking=thinking) for item in inputs]
+        prompts = list(map(partial(self._prompt_ids, thinking=thinking), inputs))
         if getattr(getattr(self, "type_adapter", None), "has_chat_template", False):
             # To read such a text as it stands would let whoever wrote a part of it write the whole conversation.
             around = Counter(

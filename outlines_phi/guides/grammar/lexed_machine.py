@@ -60,7 +60,7 @@ class LexedMachine(ByteMachine[LexedPlace]):
         return [None if ERROR == known[step].configuration or step[1] == DEAD else known[step] for step in steps]
 
     def _row(self, state: int) -> list[tuple[int, int]]:
-        """Return what the lexer emits at each byte, and its next state; found once for a state."""
+        """Return the terminals that the lexer emits at each byte, and its next state; found once for a state."""
         row = self._rows.get(state)
         if row is None:
             targets, emits = self.lexer.targets[state], self.lexer.emits[state]

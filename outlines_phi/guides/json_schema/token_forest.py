@@ -316,6 +316,7 @@ class ForestTables(Shared):
         self._walk = WalkTables(width=self.width)
         self.enter_into(self._walk)
         self.spreads = Spreads(trie, self._walk, self.compiled)
+        self.spare: list[Any] = []  # the tables of a guide that is gone
         self.spells_escapes = forest.spells_escapes
         self._words = 0
         self._children, self._tokens = size, len(ids)

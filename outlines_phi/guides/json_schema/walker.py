@@ -185,7 +185,7 @@ class Compiled:
         push: Callable[[Sequence[State], Stack], Frame],
     ) -> None:
         self.forest, self._interior, self._push = forest, interior, push
-        self._tables = Tables(forest)
+        self._tables: Tables = forest.spare.pop() if forest.spare else Tables(forest)
         self._of = self._tables.of
         self._states: list[Any] = [None]
         self._afters: list[Sequence[State]] = [()]
@@ -200,6 +200,10 @@ class Compiled:
         self._words: dict[Words, int] = {}
         self._lists: list[Words] = []
         self._rows, self._parts, self._behind, self._closing = 0, 0, 0, 0
+
+    def __del__(self) -> None:
+        if not self.forest.spare:  # memory that was written over is at hand sooner than new pages
+            self.forest.spare.append(self._tables)
 
     def mask(self, at: Configuration) -> NDArray[np.uint32]:
         """Return the mask of a configuration, without the end of sequence."""
