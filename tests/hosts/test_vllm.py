@@ -15,6 +15,7 @@ from typing import Any, Literal
 import outlines
 import pytest
 import torch
+from outlines.inputs import Chat
 from outlines.types import regex
 from safetensors.torch import save_file
 
@@ -199,6 +200,14 @@ def test_a_prompt_beyond_the_context_is_said_to_be(model: Any) -> None:
         model("word " * 600, ANSWER, phi="exact")
     with pytest.raises(ModelError, match="context"):
         model("word " * 160, regex("[a-z]{400}"), phi="local")
+
+
+def test_a_template_that_knows_thoughts_is_rendered_for_them(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    template = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if enable_thinking %}. Think{% endif %}"
+    monkeypatch.setattr(model.hf_tokenizer, "chat_template", template)
+    asked = [Chat([{"role": "user", "content": "yes"}])]
+    found = [model.prompt_ids(asked, thinking=thinking)[0] for thinking in (False, True)]
+    assert found == [tuple(model.hf_tokenizer.encode(text)) for text in ("yes", "yes. Think")]
 
 
 def test_an_engine_at_work_is_left_at_it(model: Any) -> None:
