@@ -103,9 +103,12 @@ class PhiAttempts(RowProcessor):
         """Decide the rows of our requests."""
         self.served.write(logits, asked)
 
-    def _kept(self, argument: Any, params: SamplingParams, prompt: Sequence[int] | None, request: str | None) -> Any:
-        """Return the walk of a request."""
-        held = getattr(params, KEPT, None) if request is None else self._latest.pop(request, None)
+    def _kept(
+        self, argument: Any, params: SamplingParams, prompt: Sequence[int] | None, written: int, request: str | None
+    ) -> Any:
+        """Return the walk of a request; a name may be given to another one, which has written nothing."""
+        latest = self._latest.pop(request or "", None)
+        held = getattr(params, KEPT, None) if request is None else latest if written else None
         served: EngineWalk = held or self.served.begin(argument, params.seed or 0, prompt, params.max_tokens)
         served.fresh = True
         if request is None:
