@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar, final
 
 from outlines.models.vllm_offline import VLLMOffline
@@ -141,10 +141,10 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
         try:
             with reading(model_input):
                 prompt = self.type_adapter.format_input(model_input)
+                if isinstance(prompt, str):
+                    return tuple(self.model._preprocess_cmpl_one(prompt)["prompt_token_ids"])
                 said = {"enable_thinking": True} if thinking else None
-                chat = partial(self.model._preprocess_chat_one, chat_template_kwargs=said)
-                read = self.model._preprocess_cmpl_one if isinstance(prompt, str) else chat
-                return tuple(read(prompt)["prompt_token_ids"])
+                return tuple(self.model._preprocess_chat_one(prompt, chat_template_kwargs=said)["prompt_token_ids"])
         except VLLMValidationError as error:
             raise ModelError(
                 f"Shorten the prompt, or give a larger max_model_len= to LLM. vLLM does not take it: {error}"

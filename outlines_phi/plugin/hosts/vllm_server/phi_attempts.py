@@ -107,9 +107,10 @@ class PhiAttempts(RowProcessor):
         self, argument: Any, params: SamplingParams, prompt: Sequence[int] | None, written: int, request: str | None
     ) -> Any:
         """Return the walk of a request; a name may be given to another one, which has written nothing."""
-        latest = self._latest.pop(request or "", None)
-        held = getattr(params, KEPT, None) if request is None else latest if written else None
-        served: EngineWalk = held or self.served.begin(argument, params.seed or 0, prompt, params.max_tokens)
+        held = getattr(params, KEPT, None) if request is None else self._latest.pop(request, None)
+        served: EngineWalk = (written and held) or self.served.begin(
+            argument, params.seed or 0, prompt, params.max_tokens
+        )
         served.fresh = True
         if request is None:
             setattr(params, KEPT, served)
