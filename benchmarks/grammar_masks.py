@@ -72,7 +72,7 @@ class Ours(Engine):
         Trie.of(vocabulary)
 
     def compile(self, name: str, text: str) -> None:
-        self.table = Table(CFGGuide.of(read_grammar(text), self.vocabulary), max_bytes=256 * 2**20)
+        self.table = Table(CFGGuide.of(read_grammar(text), self.vocabulary))
         self.met: set[int] = set()
         self.begin()
         self.step(None)

@@ -132,7 +132,7 @@ def begun(names: Sequence[str], model: TransformersModel, table: Table, batch: i
         settings=settings,
         prompts=request.prompts,
         budgets=[budget] * batch,
-        branches=Branches(model.trees(request.prompts)),
+        branches=Branches(model, request.prompts),
         stream=lambda row: request.stream(row, 0),
     )
     run.branches.plant()
