@@ -386,8 +386,8 @@ class _Format:
     def tags_with_separator(self) -> Term:
         """Return tags one behind the other: nothing follows one that ends the whole text."""
         tags, separator = self.listed("tags"), self.names.terms(self["separator"])
-        final = self.names.ends_text
-        ends = [[end for end in tag.bounds("end") if isinstance(end, Special) or not final(end)] for tag in tags]
+        is_last = self.names.ends_text
+        ends = [[end for end in tag.bounds("end") if isinstance(end, Special) or not is_last(end)] for tag in tags]
         every = last = one_of([tag.term for tag in tags])
         if not self["stop_after_first"]:
             every = InTurn([last, KleeneStar(InTurn([*separator, last]))])
