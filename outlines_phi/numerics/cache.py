@@ -160,10 +160,7 @@ def kept_of_states(
     @wraps(find)
     def found(self: Owner, *arguments: Arguments.args, **keywords: Arguments.kwargs) -> Value:
         key = ref(self), find, arguments, *keywords.items()
-        value: Value | None = kept_rows.get(key)
-        if value is None:
-            value = find(self, *arguments, **keywords)
-            kept_rows.put(key, value, array_bytes(value))
+        value: Value = kept_rows.of(key, lambda: find(self, *arguments, **keywords), array_bytes)
         return value
 
     return found
