@@ -253,7 +253,6 @@ class SlotEngine(FakeEngine):
             self.returns += bool(asked.outputs)
             self.slots[slot] = asked, self.processor.add_request(slot, copy(asked.params))
             tokens = [*asked.prompt, *asked.outputs]
-            self.requests.index_to_req_id[slot] = str(id(asked))
             self.requests.prompt_len.np[slot], self.requests.prefill_len.np[slot] = len(asked.prompt), len(tokens)
             self.requests.all_token_ids.gpu[slot, : len(tokens)] = torch.tensor(tokens)
             came.add(slot)
@@ -283,7 +282,6 @@ class SlotEngine(FakeEngine):
 def slots(room: int, context: int) -> SimpleNamespace:
     """Return the state of the requests of V2, in ``room`` slots."""
     return SimpleNamespace(
-        index_to_req_id={},
         prompt_len=SimpleNamespace(np=np.zeros(room, np.int32)),
         prefill_len=SimpleNamespace(np=np.zeros(room, np.int32)),
         all_token_ids=SimpleNamespace(gpu=torch.zeros(room, context, dtype=torch.int32)),

@@ -8,7 +8,6 @@ import math
 import re
 import time
 from collections.abc import Iterator
-from copy import copy
 from functools import partial, reduce
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -53,7 +52,7 @@ from outlines_phi.plugin.hosts.vllm_server.served_call import (
 )
 from outlines_phi.plugin.types.output_types import to_language
 from outlines_phi.plugin.types.tables import CompiledTypes
-from tests.hosts.fake_engine import Asked, FakeClient, client_of, configuration, vllm_or_stand_ins, without_coin
+from tests.hosts.fake_engine import FakeClient, client_of, configuration, vllm_or_stand_ins, without_coin
 from tests.hosts.test_hosts import FEATURES
 from tests.languages import LANGUAGES, VOCABULARY, Language, p_value, pooled_p_value
 from tests.leaks import leaks
@@ -571,17 +570,6 @@ class TestEngines:
         gc.collect()
         assert len(served.walks) == 0 and client.engine.processor.kept == {}
         drawn(client, MAKES, 2)
-
-    @BOTH
-    def test_requests_that_are_the_same_have_walks_of_their_own(self, small: Any) -> None:
-        client = small(MAKES, room=16, preempted=0.3)
-        (given,) = asked(client, n=1)
-        children = [Asked(copy(given.params), given.prompt) for _ in range(64)]
-        client.engine.waiting = list(children)
-        while not all(child.finish for child in children):
-            client.engine.step()
-        ends = {int(child.shown[-1].logprob - MARK) for child in children}
-        assert client.engine.returns > 5 and ends <= {WalkEnd.MEMBER, WalkEnd.FAILED}
 
     @BOTH
     def test_an_error_is_that_of_one_request(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,12 +106,8 @@ class RowProcessor(LogitsProcessor, SlotProcessor):
         self._arrived: dict[int, SamplingParams] = {}
 
     @abstractmethod
-    def _kept(
-        self, argument: Any, params: SamplingParams, prompt: Sequence[int] | None, written: int, request: str | None
-    ) -> Any:
-        """Return the state of a request that comes, or comes again with so many tokens ``written``; ``request`` is the engine's
-        name of it, which V1 does not tell.
-        """
+    def _kept(self, argument: Any, params: SamplingParams, prompt: Sequence[int] | None, written: int) -> Any:
+        """Return the state of a request that comes, or comes again with so many tokens ``written``."""
 
     @abstractmethod
     def _apply(self, logits: Tensor, asked: dict[int, AskedRow]) -> None:
@@ -147,7 +143,7 @@ class RowProcessor(LogitsProcessor, SlotProcessor):
             self.kept.pop(row, None)
         for row, params, prompt, outputs in batch_update.added:
             argument = (params.extra_args or {}).get(self.argument)
-            kept = None if argument is None else (self._kept(argument, params, prompt, len(outputs), None), outputs)
+            kept = None if argument is None else (self._kept(argument, params, prompt, len(outputs)), outputs)
             self._put(row, kept)
         for source, target, direction in batch_update.moved:
             moved, replaced = self.kept.pop(source, None), self.kept.pop(target, None)
@@ -166,10 +162,9 @@ class RowProcessor(LogitsProcessor, SlotProcessor):
     def apply_staged_writes(self) -> None:
         """Begin the requests that have come, whose tokens can be read from now on."""
         for slot, params in self._arrived.items():
-            argument, name = (params.extra_args or {})[self.argument], self.requests.index_to_req_id[slot]
             size, given = int(self.requests.prompt_len.np[slot]), int(self.requests.prefill_len.np[slot])
             prompt = self.requests.all_token_ids.gpu[slot, :size].tolist() if self.follows else None
-            self._put(slot, (self._kept(argument, params, prompt, given - size, name), None))
+            self._put(slot, (self._kept((params.extra_args or {})[self.argument], params, prompt, given - size), None))
         self._arrived.clear()
 
     def _put(self, place: int, kept: tuple[Any, Sequence[int] | None] | None) -> None:
@@ -192,9 +187,7 @@ class RowCapture(RowProcessor):
 
     argument = KEY
 
-    def _kept(
-        self, argument: Any, params: SamplingParams, prompt: Sequence[int] | None, written: int, request: str | None
-    ) -> Any:
+    def _kept(self, argument: Any, params: SamplingParams, prompt: Sequence[int] | None, written: int) -> Any:
         return argument
 
     def _apply(self, logits: Tensor, asked: dict[int, AskedRow]) -> None:

@@ -46,8 +46,7 @@ class PhiAttempts(RowProcessor):
     """Draws in the engine: every request that has the argument writes what its walk says, row by row.
 
     A request that was preempted finds its walk again: in V1 its parameters hold it, so that one that was cancelled leaves nothing
-    behind. V2 copies parameters and does not say who has left, so that the latest walks are held here by the engine's names of
-    their requests, twice as many as rows.
+    behind. V2 copies parameters and does not say who has left, so that the latest walks are held here, twice as many as rows.
 
     Raises :class:`UnsupportedError` where the engine does what no walk could follow.
     """
@@ -73,7 +72,7 @@ class PhiAttempts(RowProcessor):
         )
         tokens_tell = not (vllm_config.lora_config or model.is_multimodal_model or model.enable_prompt_embeds)
         self.served = ServedWalks(vocabulary_of(model), model.max_model_len, tokens_tell=tokens_tell)
-        self._latest = dict[str, EngineWalk]()
+        self._latest = dict[tuple[str, int | None, tuple[int, ...]], EngineWalk]()
         self._most = 2 * scheduler.max_num_seqs
         runner, shared = "V1" if self.requests is None else "V2", "by calls" if tokens_tell else "by no two calls"
         LOG.info(
@@ -103,19 +102,17 @@ class PhiAttempts(RowProcessor):
         """Decide the rows of our requests."""
         self.served.write(logits, asked)
 
-    def _kept(
-        self, argument: Any, params: SamplingParams, prompt: Sequence[int] | None, written: int, request: str | None
-    ) -> Any:
-        """Return the walk of a request; a name may be given to another one, which has written nothing."""
-        held = getattr(params, KEPT, None) if request is None else self._latest.pop(request, None)
-        served: EngineWalk = (written and held) or self.served.begin(
-            argument, params.seed or 0, prompt, params.max_tokens
-        )
+    def _kept(self, argument: Any, params: SamplingParams, prompt: Sequence[int] | None, written: int) -> Any:
+        """Return the walk of a request."""
+        name = argument, params.seed, tuple(prompt or ())
+        held = getattr(params, KEPT, None) if self.requests is None else self._latest.get(name) if written else None
+        served: EngineWalk = held or self.served.begin(argument, params.seed or 0, prompt, params.max_tokens)
         served.fresh = True
-        if request is None:
+        if self.requests is None:
             setattr(params, KEPT, served)
         else:
-            self._latest[request] = served
+            self._latest.pop(name, None)
+            self._latest[name] = served
             if len(self._latest) > self._most:
                 self._latest.pop(next(iter(self._latest)))
         return served
