@@ -174,5 +174,5 @@ $(VENV)-docs/.dev: pyproject.toml constraints.txt
 
 $(VENV)-release/.dev: constraints.txt
 	$(PYTHON) -m venv $(VENV)-release
-	$(VENV)-release/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build hatchling twine
+	$(VENV)-release/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt auditwheel build hatchling twine
 	touch $@

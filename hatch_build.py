@@ -8,6 +8,7 @@ builds it in place, as an editable install does.
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sysconfig
@@ -42,6 +43,12 @@ def build() -> Path | None:
     return library
 
 
+def platform_tag() -> str:
+    """Return the tag of the platform: with glibc that of its 2.17, which has all that the library calls (``mem*``)."""
+    tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    return tag.replace("linux", "manylinux_2_17", 1) if platform.libc_ver()[0] == "glibc" else tag
+
+
 class CustomBuildHook(BuildHookInterface):  # type: ignore[misc, valid-type]
     """Adds the library to wheels."""
 
@@ -51,8 +58,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[misc, valid-type]
         if library is not None:
             build_data["artifacts"].append(library.relative_to(Path(self.root)).as_posix())
             build_data["pure_python"] = False
-            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-            build_data["tag"] = f"py3-none-{platform}"
+            build_data["tag"] = f"py3-none-{platform_tag()}"
 
 
 if __name__ == "__main__":

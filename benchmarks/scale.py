@@ -120,13 +120,17 @@ def server(
     prompts: Annotated[int, typer.Option(help="Prompts of each format.")] = 16,
     seconds: Annotated[float, typer.Option(help="Seconds for which they ask.")] = 600.0,
     every: Annotated[float, typer.Option(help="Seconds between two looks.")] = 30.0,
+    tree_mb: Annotated[int, typer.Option(help="Bound on the trees of the engine, in MB.")] = 32,
 ) -> None:
     import openai
 
     from tests.hosts.test_vllm_server import FORMATS, end, start, wait
 
     warnings.simplefilter("ignore", outlines_phi.errors.FitWarning)
-    process, url = start()
+    bound = json.dumps({"outlines_phi_max_tree_bytes": tree_mb * 2**20})
+    process, url = start(
+        None, "--additional-config", bound, "--num-gpu-blocks-override", "1024"
+    )  # 64 requests of 512 tokens
     taken, over = list[float](), math.inf
 
     def ask(number: int) -> None:
@@ -158,6 +162,7 @@ def server(
     report.write(
         clients=clients,
         prompts=prompts,
+        tree_mb=tree_mb,
         **{"answers": len(taken), "KB an answer after a third": round(1024 * slope, 2)},
     )
     for each in asking:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build both distributions and try them: tests/release.sh [--borrow] [PYTHON...]
-# $BIN/python has `build`, `hatchling` and `twine`. Every PYTHON gets a bare environment; with --borrow it takes its dependencies from
-# $BIN, and nothing is fetched but what builds. DOCS names an environment with mkdocs, if any; WORK a folder.
+# $BIN has `auditwheel`, `build`, `hatchling` and `twine`. Every PYTHON gets a bare environment; with --borrow it takes its dependencies
+# from $BIN, and nothing is fetched but what builds. DOCS names an environment with mkdocs, if any; WORK a folder.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 bin=${BIN:-$root/.venv-release/bin} work=${WORK:-$(mktemp -d)} borrow=
@@ -22,6 +22,7 @@ CC=/bin/false "$bin/python" -m pip wheel $quiet --no-deps --no-build-isolation -
 compiled=$(echo "$work"/dist/outlines_phi-"$version"-py3-*.whl) pure=$(echo "$work"/pure/*-py3-none-any.whl)
 for wheel in "$compiled" "$pure"; do unzip -l "$wheel" | grep outlines_phi/py.typed > /dev/null || fail "no py.typed in $wheel"; done
 if command -v cc > /dev/null; then unzip -l "$compiled" | grep 'vocabulary/walk.so' > /dev/null || fail "no kernel in $compiled"; fi
+case $compiled in *manylinux*) "$bin/auditwheel" show "$compiled" | tr -s '\n' ' ' | grep -o 'consistent with the following platform tag: "manylinux_2_[0-9]*_[a-z0-9_]*"' ;; esac
 unzip -l "$pure" | grep '\.so$' > /dev/null && fail "a library in $pure"
 if [ -n "${DOCS:-}" ]; then
   (cd "$work/sdist/outlines_phi-$version" && NO_MKDOCS_2_WARNING=1 "$DOCS/bin/mkdocs" build --quiet) && echo "docs: built from the sdist"

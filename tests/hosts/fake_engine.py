@@ -102,7 +102,8 @@ def configuration(vocabulary_size: int, eos: int, context: int, **changes: Any) 
         "max_num_seqs": 64, "model": "m", "is_diffusion": False,
         "long_prefill_token_threshold": 0, "runner_type": "generate", "is_encoder_decoder": False,
         "logprobs_mode": "processed_logits", "max_logprobs": 20, "max_model_len": context,
-        "lora_config": None, "is_multimodal_model": False, "enable_prompt_embeds": False, **changes,
+        "lora_config": None, "is_multimodal_model": False, "enable_prompt_embeds": False,
+        "additional_config": {}, **changes,
     }  # fmt: skip
     model = SimpleNamespace(
         **fields,

@@ -503,6 +503,7 @@ UNFIT: list[tuple[dict[str, Any], str]] = [
     ({"max_logprobs": 5}, "max_logprobs=5"),
     ({"speculative_config": object()}, "speculative_config"),
     ({"enable_batch_sharded_sampling": True}, "enable_batch_sharded_sampling"),
+    ({"additional_config": {"outlines_phi_max_tree_bytes": "1 GiB"}}, "'1 GiB' is none"),
     ({"runner_type": "pooling"}, "generative model"),
     ({"is_encoder_decoder": True}, "without an encoder"),
     ({"is_diffusion": True}, "or diffusion"),
@@ -595,8 +596,7 @@ class TestEngines:
 
     def test_trees_are_bounded_in_number_and_in_memory(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(served_walks, "TREES", 3)
-        monkeypatch.setattr(served_walks, "TREES_BYTES", 4 * 6_000)
-        client = small(SHORT)
+        client = small(SHORT, configured={"additional_config": {"outlines_phi_max_tree_bytes": 4 * 6_000}})
         found = [each for seed in range(6) for each in ids(drawn(client, SHORT, 50, seed=seed))]
         served = client.engine.processor.served
         assert len(served.trees) <= 3 and all(tree.nodes < tree.expansions / 4 for tree in served.trees.values())

@@ -11,6 +11,7 @@ from vllm import SamplingParams
 
 from ....errors import UnsupportedError
 from ....lm.vllm.engine import AskedRow, RowProcessor, check_engine, refuse_faults, vocabulary_of
+from ...session import MAX_TREE_BYTES
 from .served_call import ARGUMENT, FORM, SHOWN, check
 from .served_walks import LOG, EngineWalk, ServedWalks
 
@@ -37,6 +38,8 @@ NEUTRAL: Mapping[str, Any] = {
 }
 """The neutral values of a request's other parameters: all else would come after the processor, and change its decisions."""
 
+TREES_ARGUMENT = "outlines_phi_max_tree_bytes"  # in the engine's additional_config
+
 KEPT = "_outlines_phi_walk"
 """The attribute of the parameters of a request of V1 that holds its walk: both are gone together, however the request ends."""
 
@@ -48,6 +51,8 @@ class PhiAttempts(RowProcessor):
     A request that was preempted finds its walk again: in V1 its parameters hold it, so that one that was cancelled leaves nothing
     behind. V2 copies parameters and does not say who has left, so that the latest walks are held here, twice as many as rows.
 
+    ``--additional-config '{"outlines_phi_max_tree_bytes": N}'`` bounds the memory of its trees, 1 GiB where nothing is said.
+
     Raises :class:`UnsupportedError` where the engine does what no walk could follow.
     """
 
@@ -58,7 +63,12 @@ class PhiAttempts(RowProcessor):
         super().__init__(vllm_config, *given)
         check_engine(vllm_config)
         model, scheduler = vllm_config.model_config, vllm_config.scheduler_config
+        max_tree_bytes = (vllm_config.additional_config or {}).get(TREES_ARGUMENT, MAX_TREE_BYTES)
         refuse_faults(
+            (
+                type(max_tree_bytes) is not int or max_tree_bytes < 1,
+                f"Give {TREES_ARGUMENT} in --additional-config as a number of bytes. {max_tree_bytes!r:.80} is none.",
+            ),
             (
                 self.requests is None
                 and (scheduler.enable_chunked_prefill or scheduler.long_prefill_token_threshold > 0),
@@ -71,7 +81,7 @@ class PhiAttempts(RowProcessor):
             (0 <= model.max_logprobs < SHOWN, f"{START}. max_logprobs={model.max_logprobs} is less than {SHOWN}."),
         )
         tokens_tell = not (vllm_config.lora_config or model.is_multimodal_model or model.enable_prompt_embeds)
-        self.served = ServedWalks(vocabulary_of(model), model.max_model_len, tokens_tell=tokens_tell)
+        self.served = ServedWalks(vocabulary_of(model), model.max_model_len, max_tree_bytes, tokens_tell=tokens_tell)
         self._latest = dict[tuple[str, int | None, tuple[int, ...]], EngineWalk]()
         self._most = 2 * scheduler.max_num_seqs
         runner, shared = "V1" if self.requests is None else "V2", "by calls" if tokens_tell else "by no two calls"

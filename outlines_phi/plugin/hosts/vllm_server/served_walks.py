@@ -163,8 +163,7 @@ class MaskedWalk(EngineWalk):
 
 LOG = logging.getLogger("vllm.outlines_phi")  # shown in the server's log, as vLLM's own lines are
 
-TREES_BYTES, TREES = 2**30, 1024
-"""Bounds on the kept trees, in memory and in number; a single one may take a quarter of the memory."""
+TREES = 1024  # Bound on the number of kept trees
 
 CALLS, CALLS_BYTES = 256, 2**22  # Calls that are kept: their launches, and the arguments, read
 
@@ -172,6 +171,8 @@ CALLS, CALLS_BYTES = 256, 2**22  # Calls that are kept: their launches, and the 
 @final
 class ServedWalks:
     """All walks of an engine, over the tokens of its model, which takes ``max_length`` of them.
+
+    Its trees take ``max_tree_bytes`` of memory together, a single one a quarter of that.
 
     Calls share what they learn only where the tokens of a prompt tell the distribution (``tokens_tell``). With adapters, pictures
     or embeddings they do not, and a client's word for the rest would let it turn the draws of others: each call has its own trees.
@@ -184,8 +185,9 @@ class ServedWalks:
     ``walks``: Those that there are: a walk lives as long as its request, which holds it.
     """
 
-    def __init__(self, vocabulary: Vocabulary, max_length: int, *, tokens_tell: bool) -> None:
+    def __init__(self, vocabulary: Vocabulary, max_length: int, max_tree_bytes: int, *, tokens_tell: bool) -> None:
         self.vocabulary, self._max_length, self._tokens_tell = vocabulary, max_length, tokens_tell
+        self._max_tree_bytes = max_tree_bytes
         self._compiled = CompiledTypes(vocabulary)
         self._calls: Cache[str, ServedCall] = Cache(CALLS_BYTES)
         self._launches: Cache[tuple[int, int], count[int]] = Cache(CALLS)
@@ -256,7 +258,7 @@ class ServedWalks:
                 kind.advance(walks, log_p)
         for tree in {walk.tree for _, walk in going if isinstance(walk, ExactWalk)}:
             standing = (walk for walk in self.walks if isinstance(walk, ExactWalk) and walk.tree is tree)
-            tree.evict(TREES_BYTES // 4, (walk.attempt.node for walk in standing))
+            tree.evict(self._max_tree_bytes // 4, (walk.attempt.node for walk in standing))
 
     def _force(self, row: Tensor, walk: EngineWalk) -> None:
         token, outcome = self.vocabulary.eos_ids[0], walk.outcome
@@ -297,7 +299,7 @@ class ServedWalks:
         key = (table, call.settings.law_key, own, prompt, start, budget)
         if key not in self.trees:
             self.trees[key] = BoundsTree(table, budget, start=start)
-            while len(self.trees) > TREES or sum(tree.bytes for tree in self.trees.values()) > TREES_BYTES:
+            while len(self.trees) > TREES or sum(tree.bytes for tree in self.trees.values()) > self._max_tree_bytes:
                 self.trees.popitem(last=False)
         self.trees.move_to_end(key)
         return self.trees[key]
