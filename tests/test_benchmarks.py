@@ -35,6 +35,7 @@ from benchmarks.peers.meter import Meter
 from benchmarks.real import accuracy, bias, calibration, cost, fit
 from benchmarks.real import overhead as real_overhead
 from benchmarks.real import page as real_page
+from benchmarks.real.rows import kept_rows
 from benchmarks.schema_engines import Ours
 from benchmarks.schema_trials import Speller, Trial, tried
 from outlines_phi.lm import bundled
@@ -294,6 +295,17 @@ def test_the_page_of_the_real_model_shows_what_was_measured(results: Path, monke
     assert "|letter|" in (results / "README.md").read_text(encoding="utf-8")
     assert {path.name for path in (results / "images").iterdir()} == {"real-bias.png", "real-calibration.png"}
     assert "no draw in 0 s of CPU: 1 of 1" in text
+
+
+def test_the_readme_says_how_many_answers_were_right() -> None:
+    lines = [accuracy.summary(row) for row in kept_rows("accuracy")]
+    right = {(line["set"], line["method"], line["T"]): f"{100 * float(line['right'].split()[0]):.0f}" for line in lines}
+    ways = ("greedy", ""), ("masking", "1"), ("auto", "1")
+    reviews, records = ([right[(name, *way)] for way in ways] for name in accuracy.SETS)
+    said = (
+        "greedy decoding had {} % right, draws at T = 1 {} % (masked) and {} % (`auto`); of 40 records {}, {} and {} %"
+    )
+    assert said.format(*reviews, *records) in real_page.README.read_text(encoding="utf-8")
 
 
 def test_confidences_are_scored_by_their_bins_and_read_from_their_tokens() -> None:
