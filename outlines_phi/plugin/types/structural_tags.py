@@ -313,11 +313,9 @@ class _Format:
     def behind(self, ends: list[Bound]) -> list[Term]:
         """Return the terms behind the beginning of a tag: free text in it is over where one of the ends first is."""
         strings = tuple(one for one in ends if isinstance(one, str) and one and self.names.is_text(one))
-        content = self.inner("content", ends=strings)
+        content, overlapping = self.inner("content", ends=strings), strings == (*ends,) and _overlap(strings)
         match content.fields:
-            case {"type": "any_text", "max_chars": None, "excludes": excludes} if strings == (*ends,) and _overlap(
-                strings
-            ):
+            case {"type": "any_text", "max_chars": None, "excludes": excludes} if overlapping:
                 return [FreeText(tuple(text for text in excludes if not any(end in text for end in strings)), strings)]
         return [content.term, one_of([InTurn(self.side(end)) for end in ends])]
 
