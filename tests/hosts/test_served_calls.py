@@ -602,6 +602,15 @@ class TestEngines:
         assert len(served.trees) <= 3 and all(tree.nodes < tree.expansions / 4 for tree in served.trees.values())
         assert p_value(found, SHORT.reference().mu) > ALPHA
 
+    def test_trees_that_grow_side_by_side_keep_their_bound(self, small: Any) -> None:
+        client, most = small(SHORT, configured={"additional_config": {"outlines_phi_max_tree_bytes": 800_000}}), 800_000
+        drawn(client, SHORT, 1)
+        generator, trees = client.generators[SHORT.pattern], client.engine.processor.served.trees
+        prompts = ["a", "b", "ab", "ba", "aa", "bb", "aab", "abb"]
+        for n in (1, 12):
+            generator.sample_batch(prompts, n=n, max_new_tokens=SHORT.budget, phi="exact")
+        assert most / 4 < sum(tree.bytes for tree in trees.values()) <= most
+
     def test_other_requests_are_left_alone(self, small: Any) -> None:
         client = small(MAKES)
         other = client.children("ab", temperature=1.0, max_tokens=4)[0]

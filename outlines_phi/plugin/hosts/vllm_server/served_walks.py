@@ -259,6 +259,8 @@ class ServedWalks:
         for tree in {walk.tree for _, walk in going if isinstance(walk, ExactWalk)}:
             standing = (walk for walk in self.walks if isinstance(walk, ExactWalk) and walk.tree is tree)
             tree.evict(self._max_tree_bytes // 4, (walk.attempt.node for walk in standing))
+        while len(self.trees) > TREES or sum(tree.bytes for tree in self.trees.values()) > self._max_tree_bytes:
+            self.trees.popitem(last=False)  # walks that go on hold theirs
 
     def _force(self, row: Tensor, walk: EngineWalk) -> None:
         token, outcome = self.vocabulary.eos_ids[0], walk.outcome
@@ -299,7 +301,5 @@ class ServedWalks:
         key = (table, call.settings.law_key, own, prompt, start, budget)
         if key not in self.trees:
             self.trees[key] = BoundsTree(table, budget, start=start)
-            while len(self.trees) > TREES or sum(tree.bytes for tree in self.trees.values()) > self._max_tree_bytes:
-                self.trees.popitem(last=False)
         self.trees.move_to_end(key)
         return self.trees[key]
