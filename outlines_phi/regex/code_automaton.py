@@ -191,7 +191,7 @@ class CodeAutomaton:
         pairs, classes = np.unique(left.astype(np.int64) * other.targets.shape[1] + right, return_inverse=True)
         left, right = np.divmod(pairs, other.targets.shape[1])
         mine, others = self._onward(left), other._onward(right)
-        if UNREACHABLE in (self.distances[0], other.distances[0]):
+        if not (self.useful[0] and other.useful[0]):
             return CodeAutomaton.of_lengths(())
 
         def steps(place: tuple[int, int]) -> list[tuple[int, int] | None]:
@@ -209,8 +209,16 @@ class CodeAutomaton:
 
     def _onward(self, columns: NDArray[np.integer]) -> list[list[int]]:
         """Return the columns of the table; a state that leads to no member is a :data:`DEAD_END`."""
-        number = np.where(self.distances != UNREACHABLE, np.arange(len(self)), DEAD_END)
+        number = np.where(self.useful, np.arange(len(self)), DEAD_END)
         return number[self.targets[:, columns]].tolist()
+
+    @cached_property
+    def useful(self) -> NDArray[np.bool_]:
+        """``bool[S]``: whether a state leads to a member."""
+        if self.position is not None:
+            return self.distances != UNREACHABLE
+        # In the least automaton one state does not, at most, and leads to itself alone.
+        return (self.accepting != 0) | (self.targets != np.arange(len(self))[:, None]).any(axis=1)
 
     @cached_property
     def distances(self) -> NDArray[np.int32]:
@@ -237,7 +245,10 @@ class CodeAutomaton:
     @cached_property
     def longest(self) -> int | None:
         """The number of characters of the longest member, -1 if there is none, ``None`` if they have no end."""
-        height = _heights(self.targets, self.distances != UNREACHABLE)
+        alive = self.distances != UNREACHABLE
+        if (alive & (self.targets.T == np.arange(len(self))).any(axis=0)).any():  # a state that leads to itself
+            return None
+        height = _heights(self.targets, alive)
         return None if height[0] == UNREACHABLE else int(height[0])
 
     @cached_property

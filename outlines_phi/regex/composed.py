@@ -6,13 +6,13 @@ import heapq
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..automata.automaton import DEAD, UNREACHABLE
+from ..automata.automaton import DEAD
 from ..vocabulary.kernel import KINDS, Automaton, Flat
 from .code_automaton import CodeAutomaton
 from .spelling import FAR, NOWHERE, InBytes
@@ -72,7 +72,7 @@ class Composed:
         self._place = np.where(leaf, root, places)
         if closing is not None:
             self._column[root, closing] = closes
-        useful = code.distances != UNREACHABLE
+        useful = code.useful
         reached = useful[code.targets].astype(np.float32) @ graph.leads_to.T.astype(np.float32) > 0
         reached[:, root] = useful
         self._alive = np.zeros((states + first, len(graph.below)), dtype=bool)
@@ -160,18 +160,20 @@ class Composed:
 
     def members(self) -> Iterator[bytes]:
         """Yield the members, shortest first and in the order of their bytes; without end for an infinite language (A* search)."""
-        heap = [(self.size(self.start), b"", self.start, 0)]
+        heap = [(self.size(self.start), b"", self.start, 0, iter(b""))]
         while heap:
-            size, text, state, count = heapq.heappop(heap)
+            size, text, state, count, others = heapq.heappop(heap)
+            if byte := next(others, 0):  # of bytes that lead to one state, the next comes once one was taken
+                heapq.heappush(heap, (size, text[:-1] + bytes([byte]), state, count, others))
             if size == len(text):
                 yield text
                 continue
-            states = self.steps(np.full(256, state), np.arange(256))
-            characters = np.minimum(count + self.begins(states), self.most)
-            for byte in np.flatnonzero(states).tolist():
-                after, behind = int(states[byte]), int(characters[byte])
-                if (more := self.size(after, behind)) < FAR:
-                    heapq.heappush(heap, (len(text) + 1 + more, text + bytes([byte]), after, behind))
+            row = self.steps(np.full(256, state), np.arange(256)).tolist()
+            for after in dict.fromkeys(row):
+                behind = min(count + int(self.begins(np.array(after))), self.most)
+                if after != DEAD and (more := self.size(after, behind)) < FAR:
+                    others = compress(range(256), map(after.__eq__, row))
+                    heapq.heappush(heap, (len(text) + 1 + more, text + bytes([next(others)]), after, behind, others))
 
     def _sizes_behind(self, characters: int) -> NDArray[np.int64]:
         """Return the least number of bytes from each state of the automaton over code points, behind so many characters."""

@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,7 @@ class Spelling:
         self.below: list[int] = [1 << number for number in range(self.classes)]
         """The classes that each place leads to, as bits."""
         self._places: dict[tuple[Edge, ...], int] = {}
-        self._even: dict[tuple[int, ...], int] = {}
+        self._even: dict[tuple[int, int, int], int] = {}
         # Surrogates and what lies beyond Unicode belong to no class; no run begins among surrogates.
         self._bounds, self._class_of = list(bounds), list(classes)
         for first, last in ((FIRST_SURROGATE, AFTER_SURROGATES), (CODE_POINTS, _BEYOND)):
@@ -67,7 +68,9 @@ class Spelling:
     @cached_property
     def leads_to(self) -> NDArray[np.bool_]:
         """``bool[P, C]``: whether bytes lead from each place to each class."""
-        return self.depths < FAR
+        size = -(-self.classes // 8)
+        bits = np.frombuffer(b"".join(classes.to_bytes(size, "little") for classes in self.below), np.uint8)
+        return np.unpackbits(bits.reshape(-1, size), axis=1, count=self.classes, bitorder="little").view(bool)
 
     @cached_property
     def depths(self) -> NDArray[np.int64]:
@@ -112,19 +115,25 @@ class Spelling:
         least
             Lesser code points are not spelled here.
         """
-        size = 1
-        for digit in radices:
-            size *= len(digit)
+        size = prod(map(len, radices))
         if base + size <= least:
             return NOWHERE
         run = bisect_right(self._bounds, base)
-        is_even = run == len(self._bounds) or self._bounds[run] >= base + size
-        if base >= least and is_even:
+        if base >= least and self._bounds[run] >= base + size:
             return self._evenly(self._class_of[run - 1], radices)
-        below = size // len(radices[0])
+        below, children = size // len(radices[0]), list[int]()
         if below > 1:
-            places = range(base, base + size, below)
-            return self.fork(radices[0], [self.digits(place, radices[1:], least) for place in places])
+            while len(children) < len(radices[0]):
+                place = base + below * len(children)
+                run = bisect_right(self._bounds, place)
+                # Neighbours that lie within one run are alike.
+                alike = (min(self._bounds[run], base + size) - place) // below if place >= least else 0
+                children += (
+                    [self._evenly(self._class_of[run - 1], radices[1:])] * alike
+                    if alike
+                    else [self.digits(place, radices[1:], least)]
+                )
+            return self.fork(radices[0], children)
         last = bisect_left(self._bounds, base + size)
         cuts = [base, *self._bounds[run:last], base + size]
         counts = (
@@ -144,7 +153,7 @@ class Spelling:
         """Return the place from which any digits lead to the class ``number``."""
         if number == NOWHERE or not radices:
             return number
-        key = (number, *map(id, radices))  # digits are constants
+        key = number, len(radices), id(radices[0])  # digits are constants, and tell those behind them
         if key not in self._even:
             below = self._evenly(number, radices[1:])
             self._even[key] = self.fork(radices[0], [below] * len(radices[0]))
@@ -152,7 +161,11 @@ class Spelling:
 
     def in_utf8(self, without: str = "") -> list[Edge]:
         """Return the edges by which characters are spelled in UTF-8, but for those ASCII ones in ``without``."""
-        edges = [(byte, byte, self.digits(byte, ())) for byte in range(0x80) if chr(byte) not in without]
+        edges = [
+            (byte, byte, self._class_of[bisect_right(self._bounds, byte) - 1])
+            for byte in range(0x80)
+            if chr(byte) not in without
+        ]
         for leads, length, least in (
             (range(0xC2, 0xE0), 1, 0x80),
             (range(0xE0, 0xF0), 2, 0x800),

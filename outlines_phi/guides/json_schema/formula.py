@@ -130,17 +130,18 @@ def either(*formulas: Formula) -> Formula:
 
 
 def _joined(join: type[And] | type[Or], neutral: Formula, absorbing: Formula, formulas: Sequence[Formula]) -> Formula:
-    if len(formulas) == 1:
-        return formulas[0]
+    said = [formula for formula in dict.fromkeys(formulas) if formula is not neutral]
+    if len(said) < 2:
+        return said[0] if said else neutral
     found: dict[Formula, None] = {}
-    for formula in formulas:
+    for formula in said:
         found.update(dict.fromkeys(formula.formulas if isinstance(formula, join) else (formula,)))
     kinds = [formula.kinds for formula in found if isinstance(formula, Kind)]
     if len(kinds) > 1:
         joint = kind(frozenset.intersection(*kinds) if join is And else frozenset.union(*kinds))
         found = {joint: None} | {formula: None for formula in found if not isinstance(formula, Kind)}
-    found.pop(neutral, None)
-    if absorbing in found or any(isinstance(formula, Not) and formula.formula in found for formula in found):
+        found.pop(neutral, None)
+    if absorbing in found or not found.keys().isdisjoint([one.formula for one in found if isinstance(one, Not)]):
         return absorbing
     if len(found) < 2:
         return next(iter(found), neutral)

@@ -31,7 +31,7 @@ from .formula import (
 from .numbers.number_set import NumberSet
 from .shapes import ArrayShape, ObjectShape, Some, refuse_large, states_of
 from .strings.string_set import StringSet
-from .values import NUMBERS
+from .values import KINDS, NUMBERS
 
 MOST_SHAPES = 512
 """Alternatives of one array or object."""
@@ -67,26 +67,26 @@ class Kinds:
 
     def __init__(self, definitions: Mapping[str, Formula], pointers: Mapping[Formula, str] | None = None) -> None:
         self._definitions, self._pointers = definitions, pointers or {}
-        self._may_be: dict[tuple[str, Formula], bool] = {}
+        self._kinds: dict[Formula, frozenset[str]] = {}
         self._sets: dict[tuple[str, Formula], Any] = {}
         self._never: dict[Formula, bool] = {}
         self.compiling = True
         """True while a schema is compiled, where limits hold: within a text, nothing is refused any more."""
 
-    def may_be(self, kind: str, formula: Formula) -> bool:
-        """Return True if a formula may be true of values of a kind, by kinds alone; a kind of one value has no other."""
-        match formula:
-            case Kind():
-                return kind in formula.kinds
-            case And() | Or():
-                key = kind, formula
-                if key not in self._may_be:
-                    joined = all if isinstance(formula, And) else any
-                    self._may_be[key] = joined(self.may_be(kind, part) for part in formula.formulas)
-                return self._may_be[key]
-            case Referred() | Not(formula=Referred()):
-                return self.may_be(kind, self._meant(formula))
-        return formula is not FALSE and (not isinstance(formula, Not) or kind in formula.formula.asked_of)
+    def kinds_of(self, formula: Formula) -> frozenset[str]:
+        """Return the kinds of the values that a formula may be true of, by kinds alone; a kind of one value has no other."""
+        if formula not in self._kinds:
+            match formula:
+                case And() | Or():
+                    found = reduce(and_ if isinstance(formula, And) else or_, map(self.kinds_of, formula.formulas))
+                case Referred() | Not(formula=Referred()):
+                    found = self.kinds_of(self._meant(formula))
+                case Not():
+                    found = formula.formula.asked_of
+                case _:
+                    found = formula.kinds if isinstance(formula, Kind) else frozenset() if formula is FALSE else KINDS
+            self._kinds[formula] = found
+        return self._kinds[formula]
 
     def numbers(self, formula: Formula, *, plain: bool) -> NumberSet:
         """Return the numbers that a formula is true of where they are written ``plain``, or where they are not."""
@@ -112,7 +112,7 @@ class Kinds:
         """Return the values of a kind that a formula is true of; those of each part are found once."""
         key = kind, formula
         if key not in self._sets:
-            self._sets[key] = self._find_set(kind, formula) if self.may_be(kind, formula) else _NONE[kind]
+            self._sets[key] = self._find_set(kind, formula) if kind in self.kinds_of(formula) else _NONE[kind]
         return self._sets[key]
 
     def _find_set(self, kind: str, formula: Formula) -> Any:
@@ -222,7 +222,8 @@ class Kinds:
             if self._says(left, right):
                 if isinstance(left, ObjectShape) and isinstance(right, ObjectShape):
                     # Its names are told apart all the same, in their order.
-                    return [left & ObjectShape(members=tuple((name, TRUE) for name, _ in right.members))]
+                    new = tuple((name, TRUE) for name, _ in right.members if name not in left.values)
+                    return [left & ObjectShape(members=new)] if new else [left]
                 return [left]
         return [joint for right in parts if not self._is_nothing(joint := left & right)]
 
@@ -251,7 +252,7 @@ class Kinds:
         """Return True if a formula is evidently false: of nothing but arrays or objects that none of its shapes allows."""
         if formula not in self._never:
             self._never[formula] = formula is FALSE or not (
-                any(self.may_be(kind, formula) for kind in (*LITERALS, "array", "object"))
+                not self.kinds_of(formula).isdisjoint((*LITERALS, "array", "object"))
                 or not all(self.numbers(formula, plain=plain).is_empty for plain in (True, False))
                 or not self.strings(formula).is_empty
             )
@@ -281,11 +282,10 @@ class Kinds:
 
     def _meant(self, formula: Formula) -> Formula:
         """Resolve a reference, or the negation of one, by one step."""
-        if isinstance(formula, Not):
-            assert isinstance(formula.formula, Referred)
-            return negated(self._definitions[formula.formula.key])
-        assert isinstance(formula, Referred)
-        return self._definitions[formula.key]
+        reference = formula.formula if isinstance(formula, Not) else formula
+        assert isinstance(reference, Referred)
+        found = self._definitions[reference.key]
+        return found if reference is formula else negated(found)
 
 
 _PLAIN_BYTES = ByteAutomaton.from_edges(
@@ -309,7 +309,7 @@ Tags: TypeAlias = Mapping[str | None, frozenset[Hashable]]
 def tags_of(kinds: Kinds, formula: Formula) -> Tags:
     """Return the tags of a formula; none where they are not evident."""
     formula = kinds.meant(formula)
-    own = _scalars(kinds, formula)
+    own = scalars_of(kinds, formula)
     if own is not None:
         return {None: own}
     parts = formula.formulas if isinstance(formula, And) else (formula,)
@@ -320,7 +320,7 @@ def tags_of(kinds: Kinds, formula: Formula) -> Tags:
     shapes = [shape for shape in contents if isinstance(shape, ObjectShape)]
     required = frozenset[str]().union(*(shape.required for shape in shapes))
     for name, value in (one for shape in shapes for one in shape.members if one[0] in required):
-        values = _scalars(kinds, kinds.meant(value))
+        values = scalars_of(kinds, kinds.meant(value))
         if values is not None:
             found[name] = found.get(name, values) & values
     return found
@@ -332,18 +332,18 @@ def common(tags: Sequence[Tags]) -> Sequence[frozenset[Hashable]] | None:
     return [one[names[0]] for one in tags] if names else None
 
 
-def _scalars(kinds: Kinds, formula: Formula) -> frozenset[Hashable] | None:
+def scalars_of(kinds: Kinds, formula: Formula) -> frozenset[Hashable] | None:
     """Return values of which one is meant, where these are scalars and few."""
     if isinstance(formula, Or):
-        parts = [_scalars(kinds, kinds.meant(part)) for part in formula.formulas]
+        parts = [scalars_of(kinds, kinds.meant(part)) for part in formula.formulas]
         return None if None in parts else frozenset().union(*(part for part in parts if part is not None))
-    if not isinstance(formula, (And, Kind)) or kinds.may_be("array", formula) or kinds.may_be("object", formula):
+    if not isinstance(formula, (And, Kind)) or not kinds.kinds_of(formula).isdisjoint(("array", "object")):
         return None
     strings = kinds.strings(formula)
     numbers = [kinds.numbers(formula, plain=plain).members for plain in (True, False)]
     if (strings.values is None or strings.without) and not strings.is_empty or None in numbers:
         return None
-    literals = {kind for kind in LITERALS if kinds.may_be(kind, formula)}
+    literals = kinds.kinds_of(formula).intersection(LITERALS)
     return frozenset(
         [("string", text) for text in strings.values or ()]
         + [("number", number) for one in numbers for number in one or ()]

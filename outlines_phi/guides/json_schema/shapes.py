@@ -276,12 +276,13 @@ class ObjectShape:
         """Return the formula of the value of a member of this name."""
         if name in self.absent or self.most == 0:
             return FALSE
-        own = self._values.get(name, TRUE)
+        own = self.values.get(name, TRUE)
         others = [one.value for one in self.every if one.covers(name)]
         return both(own, *others) if others else own
 
     @cached_property
-    def _values(self) -> dict[str, Formula]:
+    def values(self) -> dict[str, Formula]:
+        """The formulas of the members of some names, by these."""
         return dict(self.members)
 
     @property
@@ -314,6 +315,12 @@ class ObjectShape:
         for way in product(*([(TRUE, one), *[(one.value, None)] * one.covers(name)] for one in self.some)):
             left = tuple(one for _, one in way if one is not None)
             yield both(value, *(asked for asked, _ in way)), replace(after, some=left) if left else after
+
+
+def names_in_order(shapes: Sequence[ObjectShape]) -> tuple[str, ...]:
+    """Return the names that some shapes of one object speak of, those with values first."""
+    every = [*(shape.values for shape in shapes), *(shape.names() for shape in shapes)]
+    return tuple(dict.fromkeys(name for names in every for name in names))
 
 
 def states_of(*, compiling: bool) -> AbstractContextManager[Any]:

@@ -50,4 +50,4 @@ def kind_of(value: Any) -> str:
 
 def pointer_to(steps: Iterable[str | int], start: str = "#") -> str:
     """Return the JSON pointer to what some steps lead to."""
-    return "/".join([start, *(str(step).replace("~", "~0").replace("/", "~1") for step in steps)])
+    return "/".join([start, *[str(step).replace("~", "~0").replace("/", "~1") for step in steps]])

@@ -271,7 +271,7 @@ class _Arguments:
                 return [way for part in parts for way in self._ways(part, seen)]
         with corrected(self.path):
             formula = self.reading.formula(place)
-            types = [one for one in TYPES if any(self.kinds.may_be(kind, formula) for kind in TYPES[one])]
+            types = [one for one in TYPES if not self.kinds.kinds_of(formula).isdisjoint(TYPES[one])]
             strings = self.kinds.strings(formula)
         inner = [one for one in types if one in made]
         if inner and "type" not in place.schema:

@@ -387,6 +387,21 @@ def test_what_cannot_be_honoured_is_refused_with_its_part_and_remedy(document: A
         JSONGuide.of(document, SMALL)
 
 
+def test_alternatives_that_a_member_before_tells_apart_are_not_combined() -> None:
+    """Eight alternatives of one member come to more combinations than there may be, but where its kind is known before it."""
+    inner = [{"properties": {f"{kind}{i}": INTEGER for i in range(3)}} for kind in "abcdefgh"]
+    union = {
+        "anyOf": [
+            {"type": "object", "properties": {"kind": {"const": kind}, "of": of}, "required": ["kind"]}
+            for kind, of in zip("abcdefgh", inner, strict=True)
+        ]
+    }
+    texts = ['{"kind": "a", "of": {"a0": 1, "b0": ""}}', '{"kind": "b", "of": {"a0": 1, "b0": ""}}', '{"kind": "h"}']
+    assert accepted(union, *texts, any_order=False) == [True, False, True]
+    with pytest.raises(UnsupportedError, match="fewer alternatives"):
+        machine(union, any_order=True)
+
+
 @pytest.mark.parametrize(
     ("given", "options", "said"),
     [

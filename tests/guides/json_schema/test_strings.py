@@ -73,7 +73,9 @@ def test_sets_of_lengths_and_values_are_equal_where_their_strings_are(a: StringS
 @fuzz
 @given(sets())
 def test_the_bytes_are_those_of_the_members(a: StringSet) -> None:
-    in_utf8 = spelled(a.code_automaton, utf8)
+    code = a.code_automaton
+    in_utf8 = spelled(code, utf8)
+    assert np.array_equal(code.useful, code.distances != UNREACHABLE)
     assert all(in_utf8.accepts(text.encode()) == a.contains(text) for text in TEXTS)
     assert not in_utf8.accepts(b"\xed\xa0\x80") and not in_utf8.accepts(b"\xc0\xaf")
 

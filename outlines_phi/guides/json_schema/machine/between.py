@@ -14,7 +14,6 @@ from ....errors import UnsupportedError
 from ....regex.composed import Composed
 from ..formula import Formula
 from ..reading.template import END, Piece, Template
-from ..values import KINDS
 from .blanks import Spacing, literal
 from .containers import Array, Members, Object
 from .scalars import Number, Text, begun
@@ -61,7 +60,7 @@ class Value(BeforeValue):
             case 0x74 | 0x66 | 0x6E:
                 kind = {0x74: "true", 0x66: "false", 0x6E: "null"}[byte]
                 for place, goal in enumerate(self._goals):
-                    if kinds.may_be(kind, goal):
+                    if kind in kinds.kinds_of(goal):
                         *rest, last = LITERALS[kind]
                         core = machine.made(Last, last, place, len(self._goals))
                         return ByteEdge(machine.blank(core, literal(bytes(rest[1:]))))
@@ -76,8 +75,7 @@ class Value(BeforeValue):
     @cached_property
     def bytes(self) -> Sequence[int]:  # type: ignore[override]
         """The bytes that values of the right kinds begin with."""
-        may_be = self._machine.kinds.may_be
-        kinds = {kind for kind in KINDS if any(may_be(kind, goal) for goal in self._goals)}
+        kinds = frozenset[str]().union(*map(self._machine.kinds.kinds_of, self._goals))
         return [byte for byte in BEGINNINGS if not kinds.isdisjoint(_KINDS[byte])]
 
     @property

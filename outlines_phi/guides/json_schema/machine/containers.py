@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, final
 
 from ....automata.automaton import ByteAutomaton
 from ..formula import Formula, both
-from ..shapes import ArrayShape, ObjectShape, states_of, told_apart
+from ..shapes import ArrayShape, ObjectShape, names_in_order, states_of, told_apart
 from ..strings.string_set import QUOTE, StringSet
 from ..strings.string_set import members as names_of
 from .blanks import COMPACT, LINES, OPEN, SPACED, STEPS, Spacing, literal, size
@@ -325,8 +325,7 @@ class Members(NamedTuple):
     @classmethod
     def of(cls, machine: Maker, goals: Sequence[Sequence[ObjectShape]]) -> Members:
         """Return an object that begins."""
-        valued = dict.fromkeys(name for goal in goals for shape in goal for name, _ in shape.members)
-        names = tuple(valued | dict.fromkeys(name for goal in goals for shape in goal for name in shape.names()))
+        names = names_in_order([shape for goal in goals for shape in goal])
         taken = frozenset(names)
         alive = tuple(
             tuple(shape for shape in goal if machine.sizes.possible_object(shape, names, taken)) for goal in goals

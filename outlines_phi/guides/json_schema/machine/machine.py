@@ -12,11 +12,11 @@ from ....automata.byte_machine import ByteMachine, Position
 from ....errors import EmptyLanguageError, UnsupportedError
 from ....format_limits import LimitError
 from ..formula import Formula, both, kind, not_too_deep
-from ..kinds import Kinds
+from ..kinds import Kinds, scalars_of
 from ..reading.place import LeftOut
 from ..reading.schema import Schema, culprit
 from ..reading.template import Template
-from ..shapes import told_apart
+from ..shapes import ObjectShape, names_in_order, told_apart
 from ..strings.string_set import members
 from .between import Between, Places, Value, refuse_clashes
 from .blanks import Spacing
@@ -101,7 +101,7 @@ class Machine(Maker, ByteMachine[Configuration]):
                 if compiling:
                     self._refuse_early()
                 formulas = [piece for piece in self.template.pieces if isinstance(piece, Formula)]
-                self.blocks = any(self.kinds.may_be(kind, piece) for piece in formulas for kind in ("array", "object"))
+                self.blocks = not all(self.kinds.kinds_of(piece).isdisjoint(("array", "object")) for piece in formulas)
                 self._places = Places(self.template, self.sizes)
         except LimitError as limit:
             raise limit if around else limit.at("#") from None
@@ -168,17 +168,39 @@ class Machine(Maker, ByteMachine[Configuration]):
                 asked.append([item for array in arrays for item, _ in array.behind(place).steps()])
         if len(objects) > 1 or any(shape.every or shape.some for shape in objects):
             kinds = dict.fromkeys(one.names for shape in objects for one in shape.every + shape.some)
-            own = dict.fromkeys(name for shape in objects for name in shape.names())
+            own = names_in_order(objects)
             others = (members(cell, ascii=self.ascii, but=frozenset(own)) for cell in told_apart(kinds))
             names = [*own, *(name for found in others for name, _ in islice(found, 1))]
-            for name in names if len(names) * len(objects) < MOST_COMPILED else ():
-                asked.append([value for shape in objects for value in shape.asked(name)])
+            for place, name in enumerate(names if len(names) * len(objects) < MOST_COMPILED else ()):
+                for shapes in self._together(objects, name, own[:place]):
+                    asked.append([value for shape in shapes for value in shape.asked(name)])
         for values in map(dict.fromkeys, asked):
             if len(values) < 2:
                 yield from values
                 continue
             live = [value for value in values if self.sizes.possible(value)]
             yield from (cell for cell, _ in self.cells((0, value, None) for value in live))
+
+    def _together(
+        self, shapes: Sequence[ObjectShape], name: str, before: Sequence[str]
+    ) -> Iterator[Sequence[ObjectShape]]:
+        """Yield the shapes that may be left of an object at a name, by the values of members that have to come before it."""
+        for place, other in enumerate(before if len(shapes) > 1 else ()):
+            comes = all(other in one.required for one in shapes) and not self.places(other).isdisjoint(
+                self.places(name)
+            )
+            asked = [(one, self.kinds.meant(one.value(other))) for one in shapes if comes]
+            told = [(one, scalars_of(self.kinds, value) or ()) for one, value in asked]
+            groups = dict.fromkeys(
+                tuple(one for one, own in told if value in own or not own)
+                for _, values in told
+                for value in sorted(values, key=repr)
+            )
+            if len(groups) > 1:
+                for group in groups:
+                    yield from self._together(group, name, before[place + 1 :])
+                return
+        yield shapes
 
     def __reduce__(self) -> tuple[Any, ...]:
         # States are made again, and what was compiled is not refused under other limits.

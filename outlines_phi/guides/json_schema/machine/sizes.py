@@ -104,7 +104,7 @@ class Sizes:
     def _find_evidence(self, formula: Formula) -> bool:
         kinds = self._kinds
         return (
-            any(kinds.may_be(kind, formula) for kind in LITERALS)
+            not kinds.kinds_of(formula).isdisjoint(LITERALS)
             or self.possible_text(kinds.strings(formula))
             or any(map(self._is_evident_array, kinds.arrays(formula)))
             or any(map(self._is_evident_object, kinds.objects(formula)))
@@ -213,7 +213,9 @@ class Sizes:
 
     def _smallest(self, shape: ArrayShape, formula: Formula, count: int, *, nested: bool) -> list[tuple[int, Any]]:
         """Return the sizes and values of the smallest different items; with arrays and objects where these are ``nested``."""
-        found = [(len(text), value_of(text)) for kind, text in LITERALS.items() if self._kinds.may_be(kind, formula)]
+        found = [
+            (len(text), value_of(text)) for kind, text in LITERALS.items() if kind in self._kinds.kinds_of(formula)
+        ]
         numbers = ((len(text), value_of(text)) for text in self._kinds.spellings(formula).members())
         strings = ((size + 1, text) for text, size in members(self._kinds.strings(formula), ascii=self._ascii))
         for sized in (numbers, strings):
@@ -267,7 +269,9 @@ class Sizes:
         return self._known[key]
 
     def _value(self, formula: Formula) -> int:
-        least = min((len(text) for kind, text in LITERALS.items() if self._kinds.may_be(kind, formula)), default=NEVER)
+        least = min(
+            (len(text) for kind, text in LITERALS.items() if kind in self._kinds.kinds_of(formula)), default=NEVER
+        )
         if least > 1:
             least = min(least, self._kinds.shortest_number(formula) or NEVER)
         if least > 2:

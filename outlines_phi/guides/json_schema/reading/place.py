@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -296,6 +296,7 @@ class Reader:
         self.negating: dict[str, Formula] = {}
         self.formats: list[str] | None = []
         self._waiting: dict[str, Place] = {}
+        self._referred: dict[Hashable, Formula] = {}
 
     def read(self) -> Formula:
         """Return the formula of the document, all that it refers to read as well."""
@@ -336,13 +337,17 @@ class Reader:
 
     def reference(self, place: Place, keyword: str) -> Formula:
         """Return the formula of the part of the document that a keyword refers to."""
-        target = self.target(place, keyword)
-        if (plain := constant(target.contents)) is not None:
-            return plain
-        key = self._label + target.pointer + self._told(target)
-        if key not in self.definitions and key not in self._waiting:
-            self._waiting[key] = target
-        return Referred(key)
+        place = self._entered(place)
+        asked = keyword, place.text(keyword), place.resolver._base_uri, place.scope, place.specification.name
+        if asked not in self._referred:
+            target = self.target(place, keyword)
+            if (found := constant(target.contents)) is None:
+                key = self._label + target.pointer + self._told(target)
+                found = Referred(key)
+                if key not in self.definitions and key not in self._waiting:
+                    self._waiting[key] = target
+            self._referred[asked] = found
+        return self._referred[asked]
 
     def target(self, place: Place, keyword: str) -> Place:
         """Return the part of the document that a keyword refers to."""
