@@ -19,6 +19,7 @@ from outlines_phi.guides.grammar.lexing.lexer import Lexer
 from outlines_phi.guides.grammar.notation.reader import grammar_text
 from outlines_phi.guides.grammar.parsing.lr_tables import LRTables
 from outlines_phi.guides.guide import DONE
+from outlines_phi.guides.json_schema.shapes import ObjectShape
 from outlines_phi.guides.phrases.ban_language import ProductGuide
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.lm import bundled
@@ -47,6 +48,12 @@ def masks(guide: Guide, states: list[int]) -> list[tuple[Any, ...]]:
     """Return the mask of each state, token by token, and the distances to the end."""
     rows = [(guide.row(state), guide.distances_after(state)) for state in states]
     return [tuple(x[row.partition.class_of].tolist() for x in (row.targets, distances)) for row, distances in rows]
+
+
+def test_a_shape_of_another_process_is_found_among_its_equals() -> None:
+    shape, equal = (ObjectShape(required=frozenset({"a"})) for _ in range(2))
+    vars(shape)["_hash"] = hash(shape) + 1  # as texts hash there
+    assert pickle.loads(pickle.dumps(shape)) in {equal} and shape not in {equal}
 
 
 def test_tables_are_pickled_without_what_a_device_holds() -> None:

@@ -233,6 +233,11 @@ class ObjectShape:
         parts = self.members, self.required, self.absent, self.every, self.some, self.least, self.most
         return hash(parts)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            name: part for name, part in vars(self).items() if name != "_hash"
+        }  # texts hash otherwise in each process
+
     def __and__(self, other: ObjectShape) -> ObjectShape:
         return ObjectShape.joined((self, other))
 
