@@ -152,7 +152,7 @@ class WrittenText:
 
     @classmethod
     def of(cls, guide: Guide, token_ids: Sequence[int], **attributes: Any) -> Any:
-        """Return what ``token_ids`` write under a guide, with other ``attributes``, or these in place of what it says."""
+        """Return the text that ``token_ids`` write under a guide, with other ``attributes`` or these in place of those found."""
         # Free text that the budget cuts short may end inside a character.
         text, vocabulary = guide.text(token_ids).decode(errors="replace"), guide.vocabulary
         plain = guide.match is None and vocabulary.plain is None

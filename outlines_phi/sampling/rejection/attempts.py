@@ -133,11 +133,6 @@ class Attempts(ABC):
         return len(self.accepted) >= self.launches.wanted
 
     @property
-    def impossible(self) -> bool:
-        """True if the tree knows by now that nothing in the language has any probability."""
-        return self.tree.root.log_upper == -math.inf
-
-    @property
     def waiting(self) -> list[Node]:
         """The nodes that walks wait for."""
         return [attempt.node for attempt in self._waiting]
@@ -170,9 +165,10 @@ class Attempts(ABC):
 
     def _launch(self, moving: list[Attempt]) -> None:
         """Launch as many walks as :class:`Launches` says."""
-        if self.stopped or self.satisfied or self.impossible or self._watch.over:
-            return
         root, launches = self.tree.root, self.launches
+        possible = root.log_upper > -math.inf
+        if self.stopped or self.satisfied or not possible or self._watch.over:
+            return
         spent, least = self.tree.expansions - self._spent_before, self.tree.table.guide.min_tokens(root.state)
         finished = len(self._finished) + self.read
         log_bounds = root.log_lower, root.log_upper
@@ -307,10 +303,7 @@ class ResidualWalk:
     def go_on(self) -> None:
         """Go on from the prefix as far as distributions are known."""
         while (node := self.waiting) is not None and node.distribution is not None:
-            self._go(node, node.log_live, 0.0, self._choose_live)
-
-    def _choose_live(self, node: Node, rng: np.random.Generator) -> Node | None:
-        return self.tree.choose(node, lambda child: 0.0, rng)
+            self._go(node, node.log_live, 0.0, lambda node, rng: self.tree.choose(node, lambda child: 0.0, rng))
 
     def _go(
         self,

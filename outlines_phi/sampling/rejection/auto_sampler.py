@@ -122,7 +122,7 @@ class TwoStages:
                 trial = self._trial = self._walks([TRIAL], Stream.DIAGNOSTIC)
                 self.attempts.others = lambda: trial.waiting
         waiting = self.attempts.advance()
-        if self.attempts.satisfied or (self._candidates is None and self.attempts.impossible):
+        if self.attempts.satisfied or (self._candidates is None and self.tree.root.log_upper == -math.inf):
             return []
         if self.attempts.stopped or not waiting:
             # Goes over to weighted draws, for good: candidates take the place of attempts.

@@ -213,7 +213,7 @@ class Certification:
                     tree.drop_distributions(self.max_bytes)
                     yield nodes
                 spent += tree.expansions - begun
-                evidence.add(Wave(log_lower, log_gap, len(streams), walks.successes))
+                evidence.waves.append(Wave(log_lower, log_gap, len(streams), walks.successes))
 
 
 MOST = 512
