@@ -75,8 +75,8 @@ class TreeStore:
         kept: dict[Hashable, BoundsTree] = self._trees if settings.seed is None else {}
         lent, trees = dict[Hashable, BoundsTree](), list[BoundsTree]()
         for prompt, start, budget in zip(prompts, starts, budgets, strict=True):
-            key = (distribution, prompt, start, budget)
-            trees.append(kept.pop(key, None) or BoundsTree(table, budget, constraint, start))
+            key: Hashable = (distribution, prompt, start, budget)
+            trees.append(kept.pop(key) if key in kept else BoundsTree(table, budget, constraint, start))
             lent.setdefault(key, trees[-1])
         kept |= lent  # the latest used last
         try:
