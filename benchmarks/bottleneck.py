@@ -36,6 +36,7 @@ from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimator import LocalPhi, OneStepPhi, ProposalPhi, doubling
 from outlines_phi.phi.learned import LearnedPhi
+from outlines_phi.phi.tree.best_first import grow_trees
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.rejection.adaptive_proposal import MASK, ROUND, AdaptiveTrajectories
@@ -107,9 +108,9 @@ def small(model: Any, names: int, ages: int) -> Table:
 def adaptive(request: Request, total: int, frontier: ProposalPhi | None) -> Adaptive:
     """Return ``total`` trajectories of the adaptive proposal, from an empty tree."""
     with TreeStore().lend(*request.tree_key, frontier) as trees:
-        call = TreeCall.begin(request, trees, 2**30, frontier=frontier)
+        call = TreeCall(request, trees, 2**30, frontier=frontier)
         found = AdaptiveTrajectories(trees[0], doubling(total, ROUND), partial(request.stream, 0), max_bytes=2**30)
-        call.grow([found])
+        grow_trees([found], call.evaluator, call.foresight)
         walks = [(walk, -math.inf if walk.node is None else walk.node.log_p) for walk in found.trajectories]
         log_w = np.array([walk.log_w for walk, _ in walks])
         return Adaptive(

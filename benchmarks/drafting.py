@@ -50,8 +50,7 @@ from outlines_phi.phi.estimator import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.coupling import Chains, Proposals, verify
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.resolve import DRAFT_LENGTH
-from outlines_phi.sampling.sampler import Prefetch, Request
+from outlines_phi.sampling.sampler import DRAFT_LENGTH, Prefetch, Request
 from outlines_phi.sampling.stepper import Trajectory
 from outlines_phi.settings import SamplingSettings
 

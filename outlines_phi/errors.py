@@ -185,27 +185,8 @@ def _restored(kind: type[OutlinesPhiError], arguments: tuple[Any, ...]) -> Outli
     return error
 
 
-def warn_of_fidelity(message: str) -> None:
-    """Give a :class:`FidelityWarning` at the line of the application that made the call."""
-    _warn(message, FidelityWarning)
-
-
-def warn_of_fit(message: str) -> None:
-    """Give a :class:`FitWarning` at the line of the application that made the call."""
-    _warn(message, FitWarning)
-
-
-def warn_of_grammar(message: str) -> None:
-    """Give a :class:`GrammarWarning` at the line of the application that made the call."""
-    _warn(message, GrammarWarning)
-
-
-def warn_of_schema(message: str) -> None:
-    """Give a :class:`SchemaWarning` at the line of the application that made the call."""
-    _warn(message, SchemaWarning)
-
-
-def _warn(message: str, category: type[Warning]) -> None:
+def warn_of(category: type[Warning], message: str) -> None:
+    """Give a warning at the line of the application that made the call."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in (
         "outlines_phi",

@@ -25,6 +25,7 @@ from tests.inner import (
     DEAD,
     BoundsTree,
     CompiledTypes,
+    Prefetch,
     Request,
     TreeStore,
     compile_regex,
@@ -307,7 +308,8 @@ def sample(
     length: int = 3,
 ) -> list[Draws]:
     """Return the draws of a request by the sampler that an estimator stands for, of which no other draws have grown a tree."""
-    return sampler_for(phi, TreeStore() if store is None else store, smc, drafter, length).sample(request)  # type: ignore[arg-type]
+    draft = None if drafter is None else Prefetch(drafter, length)
+    return sampler_for(phi, TreeStore() if store is None else store, smc, draft).sample(request)  # type: ignore[arg-type]
 
 
 def tree_of(store: TreeStore, request: Request) -> BoundsTree:

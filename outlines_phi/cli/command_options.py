@@ -25,7 +25,8 @@ from ..plugin.session import PhiModel
 from ..plugin.types.output_types import to_language
 from ..sampling.ancestral import SMC, Resample
 from ..sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
-from ..sampling.resolve import DRAFT_LENGTH, sampler_for
+from ..sampling.resolve import sampler_for
+from ..sampling.sampler import DRAFT_LENGTH, Prefetch
 from ..settings import SamplingSettings
 from .actors import FORMS, Pool
 from .inputs import (
@@ -278,7 +279,7 @@ class Given(SimpleNamespace):
         keywords = self.keywords(sampler=sampler, draft=draft)
         call = Call.of(Correction().replaced_by(phi, ban), output_type, keywords)
         try:
-            sampler_for(call.phi or LocalPhi(), TreeStore(0), sampler, ForcedDrafter() if drafters else None)
+            sampler_for(call.phi or LocalPhi(), TreeStore(0), sampler, Prefetch(ForcedDrafter()) if drafters else None)
         except UnsupportedError as error:
             raise UnsupportedError(f"{error} The option --particles gives sampler=SMC(...).") from error
         return call

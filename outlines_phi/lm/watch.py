@@ -29,12 +29,8 @@ class Interruption:
     """The flag between what asks and what works; read and written from any thread, set once and for all."""
 
     def __init__(self) -> None:
-        # A plain attribute: setting it takes no lock, so a garbage collector that closes a stream may do it anywhere.
+        # Whether the work is to stop. Setting it takes no lock, so a garbage collector that closes a stream may do it anywhere.
         self.asked = False
-
-    def ask(self) -> None:
-        """Ask the work to stop."""
-        self.asked = True
 
     def check(self) -> None:
         """Raise :class:`Interrupted` where the work has been asked to stop."""

@@ -19,7 +19,7 @@ from ..errors import UnsupportedError
 from ..lm.model import LanguageModel
 from ..lm.transformers.transformers_model import TransformersModel
 from ..phi.estimator import Phi, ProposalPhi
-from ..sampling.resolve import DRAFT_LENGTH
+from ..sampling.sampler import DRAFT_LENGTH, Prefetch
 from ..vocabulary.canonical import CanonicalTokenization
 from ..vocabulary.vocabulary import Vocabulary
 from .choices import guessed, refuse_misfits
@@ -156,14 +156,13 @@ class DraftSources:
         self._models: WeakKeyDictionary[Any, TransformersModel] = WeakKeyDictionary()
         self._encoders: WeakKeyDictionary[Any, Encode | None] = WeakKeyDictionary()
 
-    def of(self, options: DraftOptions | None, phi: Phi, tokenizer: Any) -> dict[str, Any]:
-        """Return the arguments of ``sampler_for`` for the drafts of a call; errors as :meth:`drafter`."""
+    def of(self, options: DraftOptions | None, phi: Phi, tokenizer: Any) -> Prefetch | None:
+        """Return the drafts of a call under ``phi``; ``None`` for none. Errors as :meth:`drafter`."""
         encode = None if tokenizer is None else self.encode(tokenizer)
-        if options is None:
-            packed = getattr(self._lm, "road", PACKED) == PACKED
-            return {"drafter": USUAL if packed else None, "encode": encode, "asked": False}
-        drafter = self.drafter(options, phi) if options.sources else None
-        return {"drafter": drafter, "length": options.length, "encode": encode}
+        if options is not None:
+            return Prefetch(self.drafter(options, phi), options.length, encode) if options.sources else None
+        packed = getattr(self._lm, "road", PACKED) == PACKED
+        return Prefetch(USUAL, encode=encode, asked=False) if packed else None
 
     def drafter(self, options: DraftOptions, phi: Phi) -> Drafter:
         """Return the drafter that ``options`` stand for under ``phi``.

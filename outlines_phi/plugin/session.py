@@ -20,7 +20,7 @@ from outlines.generator import SteerableGenerator
 from outlines.processors import OutlinesLogitsProcessor
 from transformers import GenerationConfig
 
-from ..errors import OutlinesPhiError, UnsupportedError, warn_of_fit
+from ..errors import FitWarning, OutlinesPhiError, UnsupportedError, warn_of
 from ..fidelity.format_fit import LOW, FormatFit
 from ..fidelity.probabilities import Probabilities, probabilities
 from ..guides.phrases.banned import BannedPhrases
@@ -118,7 +118,8 @@ class PhiModel(Asynchronous, ABC):
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
         """Return :meth:`_hosted` piece by piece."""
-        return self._hosted(call, prompt, many=False)
+        with self._in_loop(call, [prompt]) as allowed:
+            return self.stock.generate_stream(self, prompt, allowed, **call.keywords)
 
     @property
     def chat_template(self) -> str | None:
@@ -344,7 +345,7 @@ class PhiModel(Asynchronous, ABC):
         worst = min(fits, key=lambda fit: fit.log_z)
         if worst.low:
             self.told_of_fit.add(table)
-            warn_of_fit(worst.warning)
+            warn_of(FitWarning, worst.warning)
 
     @contextmanager
     def asking(
@@ -389,8 +390,8 @@ class PhiModel(Asynchronous, ABC):
             return adapter.format_input(model_input)
 
     def _sampler(self, phi: Phi, options: CallOptions, table: Table) -> Sampler:
-        drafts = self.drafts.of(options.draft, phi, self.hf_tokenizer)
-        sampler, thoughts = sampler_for(phi, self._trees, options.sampler, **drafts), table.guide.thoughts
+        draft = self.drafts.of(options.draft, phi, self.hf_tokenizer)
+        sampler, thoughts = sampler_for(phi, self._trees, options.sampler, draft), table.guide.thoughts
         if thoughts is None or thoughts.scope == "joint":
             return sampler
         return ThinkingSampler(sampler, getattr(sampler, "draft", None))

@@ -272,7 +272,7 @@ class Worker:
         try:
             await ended.wait()
         except asyncio.CancelledError:
-            interruption.ask()
+            interruption.asked = True
             job.cancel()
             await _outlast(ended)
             raise
@@ -290,7 +290,7 @@ class Worker:
             while (piece := await self.run(partial(next, pieces, None), interruption)) is not None:
                 yield piece
         finally:
-            interruption.ask()
+            interruption.asked = True
             await self.run(pieces.close, interruption)
 
 

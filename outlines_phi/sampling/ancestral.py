@@ -52,7 +52,7 @@ class AncestralSampler(Sampler):
     def sample(self, request: Request) -> list[Draws]:
         """See :meth:`Sampler.sample`.
 
-        Raises :class:`UnsupportedError`: a draft beside a constraint, or beside an observer.
+        Raises :class:`UnsupportedError`: a draft beside a constraint.
         Raises :class:`DraftError`: the drafter raised, or proposed something that is no draft.
         """
         stepper = self._stepper(request)

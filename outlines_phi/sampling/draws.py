@@ -150,20 +150,21 @@ class WrittenText:
             )
         return self.value.calls
 
-    @staticmethod
-    def written(guide: Guide, token_ids: Sequence[int]) -> dict[str, Any]:
-        """Return the fields that say what ``token_ids`` write under a guide."""
+    @classmethod
+    def of(cls, guide: Guide, token_ids: Sequence[int], **attributes: Any) -> Any:
+        """Return the text that ``token_ids`` write under a guide, with other ``attributes`` or these in place of those found."""
         # Free text that the budget cuts short may end inside a character.
         text, vocabulary = guide.text(token_ids).decode(errors="replace"), guide.vocabulary
         plain = guide.match is None and vocabulary.plain is None
         spelled = b"" if plain else guide.member(token_ids)
         member = text if guide.match is None else vocabulary.shown(spelled).decode(errors="replace")
-        return {
+        written = {
             "text": text,
             "member": None if member == text else member,
             "spelled": None if vocabulary.plain is None else spelled.decode(errors="surrogateescape"),
             "token_ids": tuple(token_ids),
         }
+        return cls(**{**written, **attributes})
 
 
 class Alternative(NamedTuple):
@@ -289,9 +290,10 @@ class Draw(WrittenText):
 
     @classmethod
     def of(cls, guide: Guide, token_ids: Sequence[int], **attributes: Any) -> Draw:
-        """Return the draw that ``token_ids`` write under a guide."""
-        written = {**cls.written(guide, token_ids), "thought": guide.thoughts and Thought.of(guide, token_ids)}
-        return cls(**{**written, **attributes})
+        """Return the draw that ``token_ids`` write under a guide; see :meth:`WrittenText.of`."""
+        return super().of(
+            guide, token_ids, **{"thought": guide.thoughts and Thought.of(guide, token_ids), **attributes}
+        )
 
 
 Item = TypeVar("Item", bound=WrittenText, covariant=True)

@@ -144,7 +144,7 @@ class CommittingWalk:
             if self._phi.weights:
                 self._normalizers.append(NormalizerWalk(self._tree, self._diagnostics))
             self._commit(self._attempts.accepted[0])
-        elif self._attempts.impossible:
+        elif self._tree.tree.root.log_upper == -math.inf:
             self.trajectory.log_w = -math.inf
         elif self._phi.candidates:
             self._compare(self._phi.candidates)

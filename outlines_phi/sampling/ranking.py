@@ -147,12 +147,9 @@ def _check(top: int, tolerance: float, effort: Effort) -> None:
 
 def _ranking(search: ModeSearch, top: int, counts: ModelCounts, reader: Callable[[str], Any]) -> Ranking:
     tree = search.tree
-    items = []
-    for node in search.members:
-        written = Member.written(tree.table.guide, node.tokens())
-        items.append(Member(**written, log_p=node.log_p, reader=reader))
+    found = search.members
     return Ranking(
-        items=tuple(items),
+        items=tuple(Member.of(tree.table.guide, node.tokens(), log_p=node.log_p, reader=reader) for node in found),
         asked=top,
         log_p_bound=search.bound,
         log_z_bounds=tree.log_bounds,

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from ..drafting.drafter import Drafter
 from ..errors import UnsupportedError
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.tree.store import TreeStore
@@ -15,32 +12,18 @@ from .rejection.auto_sampler import AutoSampler
 from .rejection.exact_sampler import ExactSampler
 from .sampler import Prefetch, Sampler
 
-DRAFT_LENGTH = 8
-"""The most tokens of a draft, where nothing else is said."""
 
-
-def sampler_for(
-    phi: Phi,
-    store: TreeStore,
-    sampler: SMC | None = None,
-    drafter: Drafter | None = None,
-    length: int = DRAFT_LENGTH,
-    encode: Callable[[str], Sequence[int]] | None = None,
-    *,
-    asked: bool = True,
-) -> Sampler:
+def sampler_for(phi: Phi, store: TreeStore, sampler: SMC | None = None, draft: Prefetch | None = None) -> Sampler:
     """Return the sampler of ``phi``: the one that was asked for, else rejection over kept trees or weighted ancestral draws.
 
-    With a ``drafter``, several tokens per model call; its distribution does not change. Drafts have at most ``length`` tokens,
-    which :class:`~outlines_phi.drafting.combine.AdaptedLength` makes fewer where few are accepted; ``encode`` is what the drafter
-    may tokenise texts with. One that was not ``asked`` for gives way to particles and to constraints.
+    With a ``draft``, several tokens per model call; its distribution does not change.
 
-    Raises :class:`UnsupportedError`: ``sampler`` was given beside an estimator that proposes nothing, or beside a drafter;
-    ``length`` is not a positive whole number.
+    Raises :class:`UnsupportedError`: ``sampler`` was given beside an estimator that proposes nothing, or beside a draft that was
+    asked for.
     """
     phi = phi.keeping(store.values)
-    gives_way = not asked and sampler is not None
-    draft = None if drafter is None or gives_way else Prefetch(drafter, length, encode, asked)
+    if draft is not None and sampler is not None and not draft.asked:
+        draft = None
     match phi, sampler:
         case ExactPhi(), None:
             return ExactSampler(phi, store, draft)

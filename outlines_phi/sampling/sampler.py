@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import secrets
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from itertools import repeat
+from operator import attrgetter, itemgetter
 from typing import final
 
 import numpy as np
 import torch
 
 from ..drafting.combine import HITS, TESTS, best_length
-from ..drafting.drafter import Drafter, DraftRun, Proposer, Site, check_length
+from ..drafting.drafter import Drafter, DraftRun, Proposer, Site
 from ..errors import ModelError, UnsupportedError, too_small
 from ..guides.table import Table
 from ..lm.model import LanguageModel
@@ -30,6 +32,9 @@ from .draws import Draws
 
 DEFAULT_BUDGET = 256
 """The least default budget, in tokens."""
+
+DRAFT_LENGTH = 8
+"""The most tokens of a draft, where nothing else is said."""
 
 RECENT = 128
 """Drafted nodes of a prompt that tell whether further ones pay."""
@@ -106,9 +111,9 @@ class Request:
                 f"Give one seed, or one for each prompt: {counted(len(seed), 'seed')} came with "
                 f"{counted(len(self.prompts), 'prompt')}."
             )
-        known = [self._start(row) for row in range(len(self.prompts))]
-        object.__setattr__(self, "starts", tuple(start for start, _ in known))
-        object.__setattr__(self, "budgets", tuple(budget for _, budget in known))
+        begun = list(map(self._start, range(len(self.prompts))))
+        for place, name in enumerate(("starts", "budgets")):
+            object.__setattr__(self, name, tuple(map(itemgetter(place), begun)))
 
     @property
     def tree_key(
@@ -144,27 +149,27 @@ class Request:
         return state, budget
 
     @cached_property
-    def _seed_of(self) -> Callable[[int], tuple[int, int]]:
-        return seeds(self.settings)
+    def _seeds(self) -> list[tuple[int, int]]:
+        return seeds(self.settings, len(self.prompts))
 
     def stream(self, row: int, number: int) -> np.random.Generator:
         """Return the random stream of one attempt (or trajectory) of one prompt."""
-        return random_stream(*self._seed_of(row), number)
+        return random_stream(*self._seeds[row], number)
 
 
-def seeds(settings: SamplingSettings) -> Callable[[int], tuple[int, int]]:
-    """Return the function that gives the seed of each prompt of a call, and the row of its streams.
+def seeds(settings: SamplingSettings, prompts: int) -> list[tuple[int, int]]:
+    """Return the seed of each prompt of a call, and the row of its streams.
 
     A prompt with a seed of its own has row 0, as in a call by itself. Without a seed a call follows torch's generator, as users of
     torch.manual_seed expect; in a forked process, whose generator is that of its parent, until it is seeded anew.
     """
     given = settings.seed
     if isinstance(given, tuple):
-        return lambda row: (given[row], 0)
+        return [(seed, 0) for seed in given]
     inherited, word = _forked
     word = word if torch.initial_seed() == inherited else 0
     seed = int(torch.randint(2**62, ())) ^ word if given is None else given
-    return lambda row: (seed, row)
+    return list(zip(repeat(seed), range(prompts)))
 
 
 _forked = 0, 0
@@ -214,18 +219,12 @@ class Sampler(ABC):
 @final
 @dataclass(frozen=True)
 class Prefetch:
-    """The drafts that a sampler evaluates ahead: a walk that draws one of them goes on without a model call.
-
-    Raises :class:`UnsupportedError`: ``length`` is not a positive whole number.
-    """
+    """The drafts that a sampler evaluates ahead: a walk that draws one of them goes on without a model call."""
 
     drafter: Drafter
-    length: int = 8  # The most tokens of a draft
+    length: int = DRAFT_LENGTH  # The most tokens of a draft
     encode: Callable[[str], Sequence[int]] | None = None  # The tokenizer, where one is known
-    asked: bool = True  # True if the call named the drafter: one by default gives way to a constraint
-
-    def __post_init__(self) -> None:
-        check_length(self.length)
+    asked: bool = True  # True if the call named the drafter: one by default gives way to particles and to a constraint
 
     def proposer(self, request: Request, trees: Sequence[BoundsTree] | None = None) -> Proposer:
         """Return the drafter at work in a call; ``trees`` are those of its prompts, where it has trees of bounds."""
@@ -252,7 +251,7 @@ class Prefetching:
         trees: Sequence[BoundsTree] | None = None,
     ) -> None:
         self._options, self._request, self._trees = options, request, trees
-        self._drafted: list[list[Node]] = [[] for _ in request.prompts]
+        self._drafted = defaultdict[int, list[Node]](list)
         self._room = AT_ONCE // len(request.table.vocabulary)
 
     @cached_property
@@ -292,7 +291,7 @@ class Prefetching:
         ``latest``: Of so many nodes at most, those that were drafted last; 0 for all.
         """
         nodes = self._drafted[row][-latest:]
-        return len(nodes), sum(node.visited for node in nodes)
+        return len(nodes), sum(map(attrgetter("visited"), nodes))
 
     def below(self, wanted: Sequence[Pair]) -> list[Pair]:
         """Return the drafts after each of the nodes that walks wait for: the foresight of an :class:`Evaluator`."""

@@ -164,7 +164,7 @@ class Stepper:
 
     ``weighted``: Whether anybody will read the weights of the walks.
 
-    Raises :class:`UnsupportedError`: an observer of a request with a constraint, whose mass no step knows; a draft beside either.
+    Raises :class:`UnsupportedError`: a draft beside a constraint.
     """
 
     def __init__(
@@ -177,20 +177,13 @@ class Stepper:
         weighted: bool = True,
     ) -> None:
         constraint = request.constraint
-        if draft is not None and observer is not None:
-            raise UnsupportedError(
-                "Leave out the draft or the observer: a step that follows a draft is not one token long."
-            )
+        # With drafts a step is not one token long, and the mass that a constraint allows is not known.
+        assert observer is None or (draft is None and constraint is None)
         if draft is not None and constraint is not None:
             raise UnsupportedError(
                 f"{constraint} was given beside a draft; a constraint is asked about few tokens of a step, so the "
                 "distribution that a draft would be held against is not known. Leave out one of them; a type or a regex "
                 "in place of the constraint goes with drafts."
-            )
-        if observer is not None and constraint is not None:
-            raise UnsupportedError(
-                f"An observer was given beside {constraint}, which is asked about few tokens of a step, so the "
-                "distribution of a step is not known; leave out one of them."
             )
         self._request, self._observer, self._draft = request, observer, draft
         self.branches = Branches(request.lm, request.prompts)

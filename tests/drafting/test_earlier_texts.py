@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from outlines_phi import LocalPhi, SamplingSettings, UnsupportedError, Vocabulary
 from outlines_phi.drafting import DraftRun, PromptLookupDrafter, TreeDrafter, earlier_texts
 from tests.drafting.runs import propose, run_of, site_of, table_of
-from tests.inner import DEAD, DONE, BoundsTree, Node, Proposer, TreeStore, sampler_for
+from tests.inner import DEAD, DONE, BoundsTree, Node, Prefetch, Proposer, TreeStore, sampler_for
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
 
 
@@ -181,7 +181,7 @@ def test_walks_take_fewer_turns_and_write_the_same() -> None:
     language = replace(LANGUAGES[1])
     turns: dict[str, list[int]] = {}
     for name, drafter in {"tree": TreeDrafter(), "prompt_lookup": PromptLookupDrafter()}.items():
-        sampler, texts = sampler_for(LocalPhi(), TreeStore(), drafter=drafter, length=4), []
+        sampler, texts = sampler_for(LocalPhi(), TreeStore(), draft=Prefetch(drafter, 4)), []
         for _ in range(3):
             torch.manual_seed(3)
             (draws,) = sampler.sample(language.request(1, None))

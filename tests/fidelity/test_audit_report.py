@@ -206,7 +206,7 @@ def test_attempts_of_several_prompts_share_the_error() -> None:
     """The limit of a mean is the mean of limits, each at its share; a prompt without attempts keeps its certain bound."""
     log_w = [log_weights(many(language)[:100]) for language in LANGUAGES[:2]]
     found = Evidence()
-    found.add(Wave(math.log(0.01), math.log(0.2), 50, 0))
+    found.waves.append(Wave(math.log(0.01), math.log(0.2), 50, 0))
     certain = [(0.01, 0.21), (0.0, 0.5)]
     both = measure(log_w, certain, 0.1, [found, Evidence()])
     assert both.residual is not None
@@ -220,7 +220,7 @@ def test_attempts_of_several_prompts_share_the_error() -> None:
 
 def test_the_report_says_which_bound_is_certain() -> None:
     found = Evidence()
-    found.add(Wave(-math.inf, 0.0, 500, 20))
+    found.waves.append(Wave(-math.inf, 0.0, 500, 20))
     traces = [list(many(LANGUAGES[0])[:200])]
     report = audited(traces, evidence=[found], bounds=[(0.0, 1.0)])
     text = " ".join(str(report).split())

@@ -137,7 +137,7 @@ class AskingAt:
     def law(self, sequence: tuple[int, ...]) -> object:
         self.calls += 1
         if self.calls == self.call:
-            self.interruption.ask()
+            self.interruption.asked = True
         return LANGUAGE.lm.next_logits(sequence)
 
 
@@ -178,7 +178,7 @@ def test_waiting_for_a_turn_can_be_given_up(interruption: Interruption) -> None:
         waiting.start()
         time.sleep(0.05)
         assert not given_up.is_set()
-        interruption.ask()
+        interruption.asked = True
         assert given_up.wait(5)
     waiting.join()
     with turn(lock):

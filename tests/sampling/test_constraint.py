@@ -25,7 +25,6 @@ from outlines_phi import (
     LocalPhi,
     OneStepPhi,
     TextConstraint,
-    UnsupportedError,
     Vocabulary,
 )
 from outlines_phi.errors import ConstraintError
@@ -38,7 +37,6 @@ from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.inner import (
     DEAD,
     AllowedDraw,
-    AncestralSampler,
     BoundsTree,
     Evaluator,
     Request,
@@ -435,11 +433,3 @@ def test_trees_are_not_shared_between_predicates_and_count_what_these_remember()
     tree = tree_of(store, constrained(WORDS, 10, None, BOTH))
     assert tree.constraint is not None and tree.constraint.bytes > 1000
     assert tree.bytes == tree.nodes * NODE_BYTES + tree.distribution_bytes + tree.constraint.bytes
-
-
-def test_observers_are_refused() -> None:
-    class Nobody:
-        def step(self, *_: object) -> None: ...
-
-    with pytest.raises(UnsupportedError, match="observer .* constraint="):
-        AncestralSampler(LocalPhi(), Nobody()).sample(constrained(WORDS, 1, 1, BOTH))

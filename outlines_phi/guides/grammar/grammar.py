@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.byte_machine import closure
-from ...errors import EmptyLanguageError, warn_of_grammar
+from ...errors import EmptyLanguageError, GrammarWarning, warn_of
 from ...vocabulary.special_tokens import references
 
 END = -1  # The end of the text, as a terminal: the last symbol of every complete parse, and of none that goes on
@@ -139,17 +139,19 @@ class Grammar:
                 "Each of their alternatives needs a rule of this list; give one an alternative without recursion"
             )
         if unproductive := self._unproductive():
-            warn_of_grammar(
+            warn_of(
+                GrammarWarning,
                 f"rules that never end are left out, with the alternatives that use them: {_listed(unproductive)}. Each of their "
-                "alternatives needs a rule of this list; give one an alternative without recursion, or remove them"
+                "alternatives needs a rule of this list; give one an alternative without recursion, or remove them",
             )
         first = len(self.terminals)
         ends = self.productive.union(range(first))
         without = self._keep(range(first), ends, lambda production: ends.issuperset(production.body))
         if unreachable := [without.name(s) for s in without._nonterminals() if s not in without.reachable]:
-            warn_of_grammar(
+            warn_of(
+                GrammarWarning,
                 f"rules that the start rule {self.name(self.start)!r} does not need are left out: {_listed(unreachable)}. "
-                "Use them, or remove them"
+                "Use them, or remove them",
             )
         kept = [s for s, terminal in enumerate(without.terminals) if terminal.ignored or s in without.reachable]
         return without._keep(kept, without.reachable, lambda production: True)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.automaton import DEAD, ByteAutomaton
-from ...errors import warn_of_grammar
+from ...errors import GrammarWarning, warn_of
 from ...format_limits import current_limits
 from .grammar import Grammar, Production
 from .lexing.lexeme_automaton import candidates, joint_of
@@ -71,10 +71,11 @@ def warn_of_priorities(grammar: Grammar, tables: LRTables) -> None:
             if terminals[winner].priority > terminal.priority and lost and not terminal.of:
                 taken = matched[:, loser] & (label == winner)
                 text = ByteAutomaton(joint.targets, joint.byte_class, 1, taken).shortest()
-                warn_of_grammar(
+                warn_of(
+                    GrammarWarning,
                     f"Leave the priority of {terminals[winner].name} out, and the rules decide which of several terminals a text "
                     f"is. It takes texts such as {text.decode(errors='backslashreplace')!r} from {terminal.name} even where the "
-                    f"rules can use {terminal.name} alone, so that they cannot stand there."
+                    f"rules can use {terminal.name} alone, so that they cannot stand there.",
                 )
 
 
@@ -121,10 +122,11 @@ def warn_of_neighbours(grammar: Grammar, lexer: Lexer) -> None:
         dead += apart
         productions = [production for production in productions if production not in apart]
     if dead:
-        warn_of_grammar(
+        warn_of(
+            GrammarWarning,
             "Let the patterns of terminals that stand side by side exclude each other's texts, or write the rules in GBNF, which "
             f"has no lexemes. No text has these alternatives, for their terminals are read as others: "
-            f"{'; '.join(map(grammar.describe, dead[:3])).replace('__', '')}."
+            f"{'; '.join(map(grammar.describe, dead[:3])).replace('__', '')}.",
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import UnsupportedError, warn_of_schema
+from ...errors import SchemaWarning, UnsupportedError, warn_of
 from ...numerics.cache import kept_of_states
 from ...numerics.checks import check_kind
 from ...vocabulary.classes import EOS
@@ -50,9 +50,10 @@ def warn_of_keywords(left_out: Sequence[LeftOut]) -> None:
     if left_out:
         shown = "; ".join(f"{pointer} ({why})" for pointer, why in left_out[:MOST_SHOWN])
         more = f"; and {len(left_out) - MOST_SHOWN} more" if len(left_out) > MOST_SHOWN else ""
-        warn_of_schema(
+        warn_of(
+            SchemaWarning,
             f"Check the values that are drawn: {len(left_out)} keywords of the JSON schema are not asked of them, or not by "
-            f"all validators: {shown}{more}."
+            f"all validators: {shown}{more}.",
         )
 
 

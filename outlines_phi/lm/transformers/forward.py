@@ -67,16 +67,6 @@ class Forward:
         self._takes_logits_to_keep = anything or "logits_to_keep" in parameters
 
     @property
-    def device(self) -> torch.device:
-        """The device of the model now."""
-        return self.hf_model.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of its weights."""
-        return self.hf_model.dtype
-
-    @property
     def triggers(self) -> list[int]:
         """The tokens at which an adapter sets in (activated LoRA); a model without one has none."""
         adapters = getattr(self.hf_model, "peft_config", None) or {}
@@ -146,7 +136,7 @@ class Forward:
 
     def _no_numbers(self) -> ModelError:
         return ModelError(
-            f"The model answered NaN, +inf or only -inf in {self.dtype}; load it in torch.float32 or "
+            f"The model answered NaN, +inf or only -inf in {self.hf_model.dtype}; load it in torch.float32 or "
             "torch.bfloat16, or with attn_implementation='eager', and check its weights."
         )
 

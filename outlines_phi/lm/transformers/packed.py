@@ -37,7 +37,8 @@ class PackedTrees(ForestTrees):
         super().__init__(prompts, forward.size, forward.max_length)
         self._forward, self._free = forward, room
         # Each look at these walks over the model's parameters, or its configuration.
-        self._device, self._dtype, self._heads = forward.device, forward.dtype, forward.heads_in_memory
+        self._device, self._dtype = forward.hf_model.device, forward.hf_model.dtype
+        self._heads = forward.heads_in_memory
         if forward.attention == "flex_attention":
             raise UnsupportedError("flexible attention takes no mask of its own for every slot")
         lengths = self._forest.prompt_lengths

@@ -78,9 +78,9 @@ CROSSING = (
 
 def tolerance(forward: Forward) -> float:
     """Return the distance between two evaluations of one prefix that rounding explains."""
-    if forward.dtype == torch.float32 and (precision := torch.get_float32_matmul_precision()) in COARSE:
+    if forward.hf_model.dtype == torch.float32 and (precision := torch.get_float32_matmul_precision()) in COARSE:
         return COARSE[precision]
-    return TOLERANCE.get(forward.dtype, TOLERANCE[torch.bfloat16])
+    return TOLERANCE.get(forward.hf_model.dtype, TOLERANCE[torch.bfloat16])
 
 
 def road(forward: Forward, length: int) -> str:
@@ -120,8 +120,8 @@ def road(forward: Forward, length: int) -> str:
             return name
     raise UnsupportedError(
         f"Use a causal (decoder-only) language model; if it is one, try torch.float32 or attn_implementation='eager'. "
-        f"{type(forward.hf_model).__name__} in {forward.dtype} with {forward.attention!r} attention does not reproduce its own "
-        f"logits ({'; '.join(f'{name}: {reason}' for name, reason in reasons.items())})."
+        f"{type(forward.hf_model).__name__} in {forward.hf_model.dtype} with {forward.attention!r} attention does not reproduce "
+        f"its own logits ({'; '.join(f'{name}: {reason}' for name, reason in reasons.items())})."
     )
 
 
@@ -209,7 +209,7 @@ class Example:
             forest.add(call.parents, tokens)
         logits = torch.empty(len(forest), self.forward.size, dtype=torch.float64)
         for leaf in sorted(set(range(len(forest))) - set(forest.parent.tolist())):
-            sequence = torch.tensor([forest.sequence(leaf)], device=self.forward.device)
+            sequence = torch.tensor([forest.sequence(leaf)], device=self.forward.hf_model.device)
             last = int(forest.depth[leaf]) + 1
             answer, _ = self.forward(sequence, mask=torch.ones_like(sequence), positions=None, last=last)
             answer = self.forward.checked(Rows.all(answer[0])).whole().double().cpu()

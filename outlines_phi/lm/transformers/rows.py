@@ -93,7 +93,7 @@ class RowTrees(ForestTrees):
 
     def _groups(self, lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return the groups of sequences that share a call: those that may, as many as memory allows."""
-        size = torch.finfo(self._forward.dtype).bits // 8
+        size = torch.finfo(self._forward.hf_model.dtype).bits // 8
         heads = self._forward.heads_in_memory
         groups = []
         for length in [lengths.max()] if self._padding else np.unique(lengths):
@@ -122,4 +122,4 @@ class RowTrees(ForestTrees):
         self._cache, self._held = None, np.empty(0, dtype=np.int64)
 
     def _sent(self, *arrays: NDArray[np.int64]) -> list[Tensor]:
-        return send(self._forward.device, *arrays)
+        return send(self._forward.hf_model.device, *arrays)

@@ -382,7 +382,8 @@ def expand_usual(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int =
             prefixes = prefixes[: lengths.index(lengths[first])]
         if prefixes:
             wanted += ((tree, node) for node in _nodes(tree, prefixes))
-    evaluator.expand(wanted)
+    if wanted:
+        evaluator.expand(wanted)
 
 
 def expand_for_walks(trees: Sequence[BoundsTree], evaluator: Evaluator) -> Foresight:

@@ -55,10 +55,6 @@ class TokensAhead:
         self.can_end, self._ending = can_end, ending
         self.nbytes = AHEAD_BYTES + ENTRY_BYTES * (len(drawn) + len(named) + len(top or ()))
 
-    def h_of(self, token: int) -> float:
-        """Return 1: no estimator is asked about it."""
-        return 1.0
-
     def take(self, token: int) -> float:
         """Remove a named or drawn ``token`` from the free part and return its ``log p``."""
         known = self._drawn if token in self._drawn else self._named

@@ -300,7 +300,8 @@ class Evaluator:
     def _log_p(self, nodes: Sequence[Node], logits: Tensor) -> Tensor:
         if not nodes:
             return logits.float()
-        return self._settings.log_p(logits, self._lm.vocabulary, (self._context(node) for node in nodes))
+        contexts = ((*self._prompts[self._row[node.root]], *node.tokens()) for node in nodes)
+        return self._settings.log_p(logits, self._lm.vocabulary, contexts)
 
     def _h(
         self, nodes: Sequence[Node], ahead: Set[Node], estimate: Estimate, exchange: Exchange
@@ -323,9 +324,6 @@ class Evaluator:
             return (scores(log_p) - log_p).exp().nan_to_num(nan=0.0, posinf=0.0)
 
         return h
-
-    def _context(self, node: Node) -> tuple[int, ...]:
-        return (*self._prompts[self._row[node.root]], *node.tokens())
 
     def _missing_paths(self, nodes: Iterable[Node]) -> list[Node]:
         """Return the nodes to evaluate so that ``nodes`` have a distribution, ancestors first."""

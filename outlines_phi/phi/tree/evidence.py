@@ -40,16 +40,12 @@ class Evidence:
     at any time, launch attempts in view of earlier ones, and let the bounds move from wave to wave.
     """
 
-    waves: list[Wave] = field(default_factory=list)
+    waves: list[Wave] = field(default_factory=list)  # Those that are finished, all of each
 
     @property
     def attempts(self) -> int:
         """Attempts in all waves."""
         return sum(wave.attempts for wave in self.waves)
-
-    def add(self, wave: Wave) -> None:
-        """Take note of a wave that is finished, all of it."""
-        self.waves.append(wave)
 
     def log_limit(self, alpha: float) -> float:
         """Return a limit that ``log Phi`` exceeds with probability at most ``alpha``, no more than a certain bound of the waves."""

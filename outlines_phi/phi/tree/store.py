@@ -38,10 +38,8 @@ class TreeStore:
         self.max_bytes = max_bytes
         self.values = KeptValues()
         self._trees: OrderedDict[Hashable, BoundsTree] = OrderedDict()
-        # Sizes when last looked at, and their sum: a call pays for the trees that it was lent, however many are kept.
+        # Sizes when last lent: a call looks at the trees that it was lent, however many are kept.
         self._sizes: dict[Hashable, int] = {}
-        self._sum = 0
-        self._lent: set[Hashable] = set()
 
     def __len__(self) -> int:
         return len(self._trees)
@@ -52,18 +50,7 @@ class TreeStore:
     @property
     def bytes(self) -> int:
         """Memory held by all trees, as counted when they were last lent."""
-        self._recount()
-        return self._sum
-
-    def tree(
-        self, key: Hashable, table: Table, budget: int, constraint: Constraint | None = None, start: int | None = None
-    ) -> BoundsTree:
-        """Return the tree kept under ``key``, or a new one that is kept from now on."""
-        if key not in self._trees:
-            self._trees[key] = BoundsTree(table, budget, constraint, start)
-        self._trees.move_to_end(key)
-        self._lent.add(key)
-        return self._trees[key]
+        return sum(self._sizes.values())
 
     @contextmanager
     def lend(
@@ -85,24 +72,23 @@ class TreeStore:
         """
         distribution = (lm, lm.version(), table, settings.law_key, constraint, frontier)
         starts = starts or [table.start] * len(prompts)
-        keys = [(distribution, *key) for key in zip(prompts, starts, budgets, strict=True)]
-        first = {key: row for row, key in reversed(list(enumerate(keys)))} if settings.seed is None else {}
-        trees = [
-            self.tree(key, table, budget, constraint, start)
-            if first.get(key) == row
-            else BoundsTree(table, budget, constraint, start)
-            for row, (key, start, budget) in enumerate(zip(keys, starts, budgets, strict=True))
-        ]
+        kept: dict[Hashable, BoundsTree] = self._trees if settings.seed is None else {}
+        lent, trees = dict[Hashable, BoundsTree](), list[BoundsTree]()
+        for prompt, start, budget in zip(prompts, starts, budgets, strict=True):
+            key: Hashable = (distribution, prompt, start, budget)
+            trees.append(kept.pop(key) if key in kept else BoundsTree(table, budget, constraint, start))
+            lent.setdefault(key, trees[-1])
+        kept |= lent  # the latest used last
         try:
             yield trees
         except (BudgetError, EmptyLanguageError):
             raise
         except BaseException:
-            for key, tree in zip(keys, trees, strict=True):
-                if self._trees.get(key) is tree:
-                    self._drop(key)
+            for key in lent:
+                kept.pop(key, None)
             raise
         finally:
+            self._sizes |= {key: tree.bytes for key, tree in lent.items() if kept is self._trees}
             self.trim()
 
     def share(self, trees: int) -> int:
@@ -114,37 +100,22 @@ class TreeStore:
 
         The last one goes, too, where its root alone is over the bound.
         """
-        self._recount()
-        while len(self._trees) > 1 and self._sum > self.max_bytes:
-            self._drop(next(iter(self._trees)))
-        if self._sum > self.max_bytes:
+        self._sizes = {key: size for key, size in self._sizes.items() if key in self._trees}
+        while len(self._trees) > 1 and self.bytes > self.max_bytes:
+            oldest, _ = self._trees.popitem(last=False)
+            self._sizes.pop(oldest, None)
+        if self.bytes > self.max_bytes:
             ((key, tree),) = self._trees.items()
             tree.evict(self.max_bytes)
-            self._count(key, tree.bytes)
-            if self._sum > self.max_bytes:
-                self._drop(key)
-        self._lent.clear()
+            self._sizes[key] = tree.bytes
+            if self.bytes > self.max_bytes:
+                del self._trees[key], self._sizes[key]
 
     def clear(self) -> None:
         """Forget every tree, and all learned values."""
         self.values.clear()
         self._trees.clear()
         self._sizes.clear()
-        self._sum = 0
-        self._lent.clear()
-
-    def _recount(self) -> None:
-        for key in self._lent:
-            self._count(key, self._trees[key].bytes)
-
-    def _count(self, thing: Hashable, size: int) -> None:
-        self._sum += size - self._sizes.get(thing, 0)
-        self._sizes[thing] = size
-
-    def _drop(self, key: Hashable) -> None:
-        del self._trees[key]
-        self._lent.discard(key)
-        self._sum -= self._sizes.pop(key, 0)
 
 
 class StaleTreesError(Exception):

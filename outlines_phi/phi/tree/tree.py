@@ -159,18 +159,14 @@ class BoundsTree:
         self.distribution_bytes = 0
         self.expansions = 0
         self.beginnings: Beginnings | None = None
-        self._log_upper, self._log_lower = 0.0, -math.inf
+        # `(lower, upper)` bounds of `log Phi` of the prompt, as reported: they only ever tighten
+        self.log_bounds = -math.inf, 0.0
 
     @property
     def bytes(self) -> int:
         """Memory held by the tree, as counted."""
         verdicts = 0 if self.constraint is None else self.constraint.bytes
         return self.nodes * NODE_BYTES + self.distribution_bytes + verdicts
-
-    @property
-    def log_bounds(self) -> tuple[float, float]:
-        """``(lower, upper)`` bounds of ``log Phi`` of the prompt, as reported: they only ever tighten."""
-        return self._log_lower, self._log_upper
 
     def target(self, node: Node, token: int) -> int:
         """Return the guide state that ``token`` leads to from ``node``, :data:`DEAD` where it is not live."""
@@ -293,7 +289,8 @@ class BoundsTree:
     def _attach(self, free: Distribution | TokensAhead, node: Node, child: Node) -> None:
         child.log_step = free.take(child.token)
         child.log_p = node.log_p + child.log_step
-        child.h = free.h_of(child.token) if child.log_step > -math.inf else 1.0
+        if isinstance(free, Distribution) and child.log_step > -math.inf:
+            child.h = free.h_of(child.token)
 
     def drift(self, log_p: NDArray[np.floating]) -> float:
         """Return the distance of the root's distribution ``p`` from a second evaluation, ``log_p'[V]``, in nats.
@@ -322,8 +319,8 @@ class BoundsTree:
             if node is not last and node.recompute() and node.parent is not None:
                 heapq.heappush(heap, (node.parent.remaining, id(node.parent), node.parent))
             last = node
-        self._log_upper = min(self._log_upper, self.root.log_upper)
-        self._log_lower = max(self._log_lower, self.root.log_lower)
+        low, high = self.log_bounds
+        self.log_bounds = max(low, self.root.log_lower), min(high, self.root.log_upper)
 
     def choose(
         self,
@@ -358,10 +355,6 @@ class BoundsTree:
         assert free is not None
         token = free.draw(rng) if places is None else free.draw(rng, places)  # type: ignore[call-arg]
         return None if token is None else self.child(node, token, self.target(node, token))
-
-    def choose_since(self, node: Node, since: int, rng: np.random.Generator) -> Node | None:
-        """Draw a child but the first ``since`` of an evaluated node in proportion to ``p(child) U(child)``; see :meth:`choose`."""
-        return self.choose(node, attrgetter("log_upper"), rng, since=since)
 
     def choose_undecided(self, node: Node, rng: np.random.Generator) -> Node | None:
         """Draw a child of a node with a distribution in proportion to ``p(child) (U - Lo)(child)``."""

@@ -118,7 +118,7 @@ def hosted(generate: Callable[..., object], keywords: dict[str, Any]) -> Ids:
             if step:  # the loop hands out the prompt first
                 yield from item.reshape(-1).tolist()
     finally:
-        interruption.ask()
+        interruption.asked = True
         # The garbage collector may close a forgotten stream in any thread, this one too.
         if thread is not threading.current_thread():
             thread.join()

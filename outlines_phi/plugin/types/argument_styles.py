@@ -16,7 +16,7 @@ from jsonschema.validators import validator_for
 from outlines.types.dsl import Alternatives, KleeneStar, Optional, QuantifyBetween, QuantifyMinimum, Regex, String, Term
 from outlines.types.dsl import Sequence as InTurn
 
-from ...errors import OutlinesPhiError, UnsupportedError, warn_of_schema
+from ...errors import OutlinesPhiError, SchemaWarning, UnsupportedError, warn_of
 from ...guides.json_schema.kinds import Kinds
 from ...guides.json_schema.reading.keywords import KEYWORDS
 from ...guides.json_schema.reading.place import CLOSED, Place, Reader
@@ -277,9 +277,10 @@ class _Arguments:
         if inner and "type" not in place.schema:
             if not place.schema.keys() <= _SILENT:
                 self.refuse(place, "Give type array or object, with items or properties")
-            warn_of_schema(
+            warn_of(
+                SchemaWarning,
                 f"Say what the values at {place.pointer} are. This style of arguments has no tags for arrays and objects of "
-                "anything, and the format leaves them out."
+                "anything, and the format leaves them out.",
             )
             inner = []
         ways += [(style.words.get(one, ""), made[one](place, seen)) for one in inner]

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, final
 
 import numpy as np
@@ -18,18 +19,6 @@ from ..phi_options import Effort
 
 FIRST_TOGETHER, MOST_TOGETHER = 4, 8
 """Attempts at a single draw at once: at first, and at most, however many have failed."""
-
-
-def success_rate(
-    successes: int, finished: int, log_lower: float, log_upper: float, together: int = MOST_TOGETHER
-) -> float:
-    """Guess the share of attempts that succeed, which decides how many are launched together and nothing else.
-
-    It falls with every failure, so that what is improbable is tried in wider model calls rather than in more of them, down to
-    that of ``together`` attempts at a draw.
-    """
-    unsuccessful = 1 / min(together, FIRST_TOGETHER + finished)
-    return max(unsuccessful, successes / max(1, finished), ratio(log_lower, log_upper))
 
 
 @final
@@ -67,7 +56,10 @@ class Launches:
         """
         missing = self.wanted - self.successes
         room = max(self.width, min(self.grown, self.most, missing))
-        hope = success_rate(self.successes, finished, *log_bounds, self.together)
+        # The guessed share of attempts that succeed. It falls with every failure, down to that of `together` attempts at a draw:
+        # what is improbable is tried in wider model calls rather than in more of them.
+        unsuccessful = 1 / min(self.together, FIRST_TOGETHER + finished)
+        hope = max(unsuccessful, self.successes / max(1, finished), ratio(*log_bounds))
         attempts, tokens = self.effort.attempts * self.wanted, self.effort.tokens * self.wanted
         flying, before = in_flight, self.launched - in_flight
         while (
@@ -141,11 +133,6 @@ class Attempts(ABC):
         return len(self.accepted) >= self.launches.wanted
 
     @property
-    def impossible(self) -> bool:
-        """True if the tree knows by now that nothing in the language has any probability."""
-        return self.tree.root.log_upper == -math.inf
-
-    @property
     def waiting(self) -> list[Node]:
         """The nodes that walks wait for."""
         return [attempt.node for attempt in self._waiting]
@@ -178,9 +165,10 @@ class Attempts(ABC):
 
     def _launch(self, moving: list[Attempt]) -> None:
         """Launch as many walks as :class:`Launches` says."""
-        if self.stopped or self.satisfied or self.impossible or self._watch.over:
-            return
         root, launches = self.tree.root, self.launches
+        possible = root.log_upper > -math.inf
+        if self.stopped or self.satisfied or not possible or self._watch.over:
+            return
         spent, least = self.tree.expansions - self._spent_before, self.tree.table.guide.min_tokens(root.state)
         finished = len(self._finished) + self.read
         log_bounds = root.log_lower, root.log_upper
@@ -242,7 +230,7 @@ def descend(tree: BoundsTree, attempt: Attempt) -> bool | None:
         # none is tossed for it.
         if attempt.rng.random() >= ratio(node.log_open(attempt.since), attempt.log_bound):
             return False
-        child = tree.choose_since(node, attempt.since, attempt.rng)
+        child = tree.choose(node, attrgetter("log_upper"), attempt.rng, since=attempt.since)
         if child is None:
             # It has chosen among the free tokens of now. Those that become children before it goes on are still among them.
             attempt.since, attempt.log_bound = len(node.children), node.log_rest
@@ -315,10 +303,7 @@ class ResidualWalk:
     def go_on(self) -> None:
         """Go on from the prefix as far as distributions are known."""
         while (node := self.waiting) is not None and node.distribution is not None:
-            self._go(node, node.log_live, 0.0, self._choose_live)
-
-    def _choose_live(self, node: Node, rng: np.random.Generator) -> Node | None:
-        return self.tree.choose(node, lambda child: 0.0, rng)
+            self._go(node, node.log_live, 0.0, lambda node, rng: self.tree.choose(node, lambda child: 0.0, rng))
 
     def _go(
         self,

@@ -10,10 +10,11 @@ from typing import final
 
 import numpy as np
 
-from ...errors import BudgetError, warn_of_fidelity
+from ...errors import BudgetError, FidelityWarning, warn_of
 from ...lm.watch import follow
 from ...numerics.weights import log_mean
 from ...phi.estimator import doubling
+from ...phi.tree.best_first import grow_trees
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import Node, refuse_impossible
 from ..draws import NO_DISTANCE, Draws, Guarantee, middle
@@ -121,7 +122,7 @@ class TwoStages:
                 trial = self._trial = self._walks([TRIAL], Stream.DIAGNOSTIC)
                 self.attempts.others = lambda: trial.waiting
         waiting = self.attempts.advance()
-        if self.attempts.satisfied or (self._candidates is None and self.attempts.impossible):
+        if self.attempts.satisfied or (self._candidates is None and self.tree.root.log_upper == -math.inf):
             return []
         if self.attempts.stopped or not waiting:
             # Goes over to weighted draws, for good: candidates take the place of attempts.
@@ -208,7 +209,7 @@ class AutoSampler(Sampler):
         Raises :class:`DraftError`: the drafter raised, or proposed what is no draft.
         """
         with self.store.lend(*request.tree_key, self.phi.frontier, request.starts) as trees:
-            call = TreeCall.begin(request, trees, self.store.share(len(trees)), self.draft, self.phi.frontier)
+            call = TreeCall(request, trees, self.store.share(len(trees)), self.draft, self.phi.frontier)
             fieldwise = self._is_fieldwise(request)
             results = self._by_fields(call) if fieldwise else self._by_candidates(call)
         if self.phi.share > 0:  # else weights are what was asked for
@@ -226,7 +227,7 @@ class AutoSampler(Sampler):
         rows = [self._stages(call, index) for index in range(len(call.trees))]
         follow(lambda: call.progress(*map(sum, zip(*(row.finished for row in rows), strict=True))))
         with call.handing_over(lambda: [self._draws(call, index, row, ()) for index, row in enumerate(rows)]):
-            call.grow(rows)
+            grow_trees(rows, call.evaluator, call.foresight)
         if not all(row.attempts.satisfied or row.trajectories for row in rows):
             refuse_impossible(call.trees, call.request.settings)
         return [self._draws(call, index, row, row.trajectories) for index, row in enumerate(rows)]
@@ -243,7 +244,7 @@ class AutoSampler(Sampler):
         fields: Lookahead | None = None
         results = lambda: [self._joined(call, *row, fields) for row in enumerate(attempts)]  # noqa: E731
         with call.handing_over(results):
-            call.grow([ShortAttempts(row, n, self.phi.share) for row in attempts])
+            grow_trees([ShortAttempts(row, n, self.phi.share) for row in attempts], call.evaluator, call.foresight)
             refuse_impossible(call.trees, call.request.settings)
             missing = [n - len(row.accepted) for row in attempts]
             if any(missing):
@@ -317,14 +318,16 @@ def _warn(request: Request, results: Sequence[Draws], *, fieldwise: bool) -> Non
     )
     if fieldwise:
         by_weight = f", but for {picked} of {blocks}, which were picked by weight" if picked else ""
-        warn_of_fidelity(
+        warn_of(
+            FidelityWarning,
             f"{which}. Each field is drawn from the model's own distribution of that field, given what stands before "
             f"it{by_weight}. For the conditioned distribution of the whole use phi='exact', or the weights of sample(); "
-            "phi='fields' draws like this without a warning."
+            "phi='fields' draws like this without a warning.",
         )
         return
     ess = sorted(draw.ess for draw in missed) or [0.0]
-    warn_of_fidelity(
+    warn_of(
+        FidelityWarning,
         f"{which} (AutoPhi(share=...)). Each was picked from several candidates with regard to their weights, worth "
         f"{ess[len(ess) // 2]:.1f} of them (the median of their effective sample sizes). Use the weights of sample(), ask for more "
         "candidates (AutoPhi(candidates=...)) or a larger exact effort (phi='exact'), or move the prompt closer to the format.",

@@ -16,8 +16,8 @@ from ...errors import COST, BudgetError, InterruptedDraws
 from ...lm.watch import Progress, current, follow, limited
 from ...numerics.weights import log_difference, log_mean, ratio
 from ...phi.estimator import ProposalPhi
-from ...phi.tree.best_first import BestFirst, TreeWalks, expand_for_walks, expand_usual, grow_trees, is_decided
-from ...phi.tree.evaluator import Evaluator, Foresight, Pair
+from ...phi.tree.best_first import BestFirst, expand_for_walks, expand_usual, grow_trees, is_decided
+from ...phi.tree.evaluator import Evaluator, Pair
 from ...phi.tree.evidence import Evidence, Wave
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import BoundsTree, Node, refuse_impossible
@@ -29,20 +29,18 @@ from .attempts import Attempts, FrozenWalks, RejectionAttempts, ResidualAttempts
 
 
 @final
-@dataclass(frozen=True, eq=False)
 class TreeCall:
-    """A request with the trees of its prompts."""
+    """A request with the trees of its prompts, those of short languages expanded: as for walks, or, of any length, ``enumerated``.
 
-    request: Request
-    trees: Sequence[BoundsTree]  # The tree of each prompt, in their order
-    evaluator: Evaluator  # Expands the nodes of all trees
-    drafts: Prefetching | None  # The drafts of the walks; `None` without a drafter
-    beside: Foresight | None  # What else is likely to be wanted by walks
-    max_bytes: int  # Memory that each tree may take
+    ``trees``, ``max_bytes``: The tree of each prompt, in their order, and the memory that each may take.
+    ``frontier``: The estimator that is asked about every prefix that the trees meet.
+    ``ahead``: Whether tokens may be drawn ahead in place of whole distributions: for attempts by rejection, which go down and look
+        at nothing.
+    ``evaluator``: Expands the nodes of all trees.
+    """
 
-    @classmethod
-    def begin(
-        cls,
+    def __init__(
+        self,
         request: Request,
         trees: Sequence[BoundsTree],
         max_bytes: int,
@@ -51,13 +49,9 @@ class TreeCall:
         *,
         enumerated: bool = False,
         ahead: bool = False,
-    ) -> TreeCall:
-        """Return the call with the trees of short languages expanded: as for walks, or those of any length to be ``enumerated``.
-
-        ``frontier`` is the estimator that is asked about every prefix that the trees meet. With ``ahead`` tokens may be drawn
-        ahead in place of whole distributions: for attempts by rejection, which go down and look at nothing.
-        """
-        evaluator = Evaluator(
+    ) -> None:
+        self.request, self.trees, self.max_bytes = request, trees, max_bytes
+        self.evaluator = Evaluator(
             request.lm,
             request.settings,
             request.prompts,
@@ -67,11 +61,10 @@ class TreeCall:
             ahead=partial(request.stream, number=Stream.AHEAD) if ahead else None,
             top=request.top or 0,
         )
-        drafts = None if draft is None else Prefetching(draft, request, trees)
+        self._drafts = None if draft is None else Prefetching(draft, request, trees)
         if enumerated:
-            expand_usual(trees, evaluator)
-        beside = None if enumerated else expand_for_walks(trees, evaluator)
-        return cls(request, trees, evaluator, drafts, beside, max_bytes)
+            expand_usual(trees, self.evaluator)
+        self._beside = None if enumerated else expand_for_walks(trees, self.evaluator)
 
     def attempts(
         self, kind: Callable[..., Attempts], row: int, *, width: int, effort: Effort, **options: int
@@ -81,14 +74,10 @@ class TreeCall:
         limits = {"width": width, "effort": effort, "max_bytes": self.max_bytes}
         return kind(self.trees[row], self.request.n, stream, **limits, **options)
 
-    def grow(self, rows: Sequence[TreeWalks]) -> None:
-        """Take the walks of some prompts to their ends, in shared model calls."""
-        grow_trees(rows, self.evaluator, self._foresight)
-
-    def _foresight(self, wanted: Sequence[Pair]) -> list[Pair]:
+    def foresight(self, wanted: Sequence[Pair]) -> list[Pair]:
         """Return the nodes that walks will probably come to: drafts, and likely prefixes of short languages."""
-        drafts = [] if self.drafts is None else self.drafts.below(wanted)
-        return [*(() if self.beside is None else self.beside(wanted)), *drafts]
+        drafts = [] if self._drafts is None else self._drafts.below(wanted)
+        return [*(() if self._beside is None else self._beside(wanted)), *drafts]
 
     def progress(self, draws: int, attempts: int) -> Progress:
         """Return the progress of the call."""
@@ -110,8 +99,8 @@ class TreeCall:
     def draws(self, row: int, items: Sequence[Draw], *, turns: int, attempts: int, **attributes: Any) -> Draws:
         """Return the draws of a prompt with their cost; their walks have waited ``turns`` times for the model."""
         tree, drafted = self.trees[row], {}
-        if self.drafts is not None:
-            ahead, followed = self.drafts.drafted(row)
+        if self._drafts is not None:
+            ahead, followed = self._drafts.drafted(row)
             written = sum(len(item.token_ids) for item in items)
             drafted = {"drafted": ahead, "followed": followed, "written": written, "turns": turns}
         return Draws(
@@ -224,7 +213,7 @@ class Certification:
                     tree.drop_distributions(self.max_bytes)
                     yield nodes
                 spent += tree.expansions - begun
-                evidence.add(Wave(log_lower, log_gap, len(streams), walks.successes))
+                evidence.waves.append(Wave(log_lower, log_gap, len(streams), walks.successes))
 
 
 MOST = 512
@@ -261,7 +250,7 @@ class ExactSampler(Sampler):
             # Searches and residual attempts tell what ends a text from what does not, and go by whole distributions.
             ahead = not (phi.normalizers or enumerated)
             share = self.store.share(len(trees))
-            call = TreeCall.begin(request, trees, share, self.draft, enumerated=enumerated, ahead=ahead)
+            call = TreeCall(request, trees, share, self.draft, enumerated=enumerated, ahead=ahead)
             return self._draw(call, self._certify(call) if enumerated else ())
 
     def _certify(self, call: TreeCall) -> list[Certification]:
@@ -297,7 +286,7 @@ class ExactSampler(Sampler):
         attempts = list(rows.values())
         follow(lambda: call.progress(sum(len(row.accepted) for row in attempts), sum(row.read for row in attempts)))
         with call.handing_over(results):
-            call.grow(attempts)
+            grow_trees(attempts, call.evaluator, call.foresight)
             satisfied = all(row.satisfied for row in attempts)
             stated = stated or [(NO_DISTANCE, tree.log_bounds) for tree in trees]  # before anything else is expanded
             if phi.normalizers and satisfied and len(rows) == len(trees):
@@ -314,7 +303,7 @@ class ExactSampler(Sampler):
             ResidualAttempts(tree, [call.request.stream(row, i) for i in streams], width=self.phi.width)
             for row, tree in enumerate(call.trees)
         ]
-        call.grow(rows)
+        grow_trees(rows, call.evaluator, call.foresight)
         return [row.log_estimates for row in rows]
 
     def _draws(

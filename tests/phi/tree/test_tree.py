@@ -192,14 +192,14 @@ def test_enumeration_spends_the_tokens_it_was_given(tokens: int) -> None:
 
 
 def test_a_store_keeps_trees_under_its_bound() -> None:
-    store = TreeStore(max_bytes=400_000)
+    store, law = TreeStore(max_bytes=400_000), (WORDS.lm, WORDS.settings(), WORDS.table)
     for i in range(12):
-        tree = store.tree(i, WORDS.table, WORDS.budget)
-        expand_all(tree, Evaluator(WORDS.lm, WORDS.settings(), [(1, 2, i % 5 + 1)], [tree]))
-        store.trim()
+        with store.lend(*law, [(1, 2, i)], [WORDS.budget]) as (tree,):
+            expand_all(tree, Evaluator(WORDS.lm, WORDS.settings(), [(1, 2, i % 5 + 1)], [tree]))
         assert store.bytes <= store.max_bytes
     assert 0 < len(store) < 12
-    assert store.tree(11, WORDS.table, WORDS.budget) is tree
+    with store.lend(*law, [(1, 2, 11)], [WORDS.budget]) as (again,):
+        assert again is tree
     store.clear()
     assert len(store) == 0
 

@@ -96,7 +96,7 @@ ALPHA = 0.2
 def evidence(*waves: tuple[float, float, int, int]) -> Evidence:
     found = Evidence()
     for lower, gap, *counts in waves:
-        found.add(Wave(log(lower), log(gap), *counts))
+        found.waves.append(Wave(log(lower), log(gap), *counts))
     return found
 
 
@@ -152,7 +152,7 @@ def misses(wrong: Callable[[Evidence, float], bool], rate: float) -> int:
     for _ in range(REPEATS):
         found = Evidence()
         for successes in rng.binomial(5, rate, LOOKS).tolist():
-            found.add(Wave(log(0.1), log(0.5), 5, successes))
+            found.waves.append(Wave(log(0.1), log(0.5), 5, successes))
             if wrong(found, truth):
                 count += 1
                 break

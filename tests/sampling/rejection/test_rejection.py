@@ -4,6 +4,7 @@ variants that look right and are not (theory.md, sections 5 and 11)."""
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -206,13 +207,13 @@ class TestAhead:
 
     def test_an_attempt_that_decides_again_is_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Control: who waits for a free token has decided against the children of then, and may not choose among them."""
-        choose = BoundsTree.choose_since
+        choose = BoundsTree.choose
 
-        def again(tree: BoundsTree, node: Node, since: int, rng: np.random.Generator) -> Node | None:
-            return choose(tree, node, 0, rng)
+        def again(tree: BoundsTree, *arguments: Any, since: int = 0) -> Node | None:
+            return choose(tree, *arguments)
 
         monkeypatch.setattr(ahead, "AHEAD", 1)
-        monkeypatch.setattr(BoundsTree, "choose_since", again)
+        monkeypatch.setattr(BoundsTree, "choose", again)
         assert pooled_p_value(self.used_up(1)) < ALPHA / len(self.ROWS)
 
     def test_tokens_are_drawn_ahead_and_take_little_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def steps_of(language: Language, seed: int) -> list[tuple[Step, int]]:
 
 def watched(tree: BoundsTree, attempt: Attempt, found: list[tuple[Step, int]]) -> bool | None:
     """Take an attempt down as :func:`descend` does, and write down its steps."""
-    choose = tree.choose_since
+    choose = tree.choose
     rng = attempt.rng
     assert isinstance(rng, Heard)
 
@@ -55,21 +55,21 @@ def watched(tree: BoundsTree, attempt: Attempt, found: list[tuple[Step, int]]) -
         shares = [math.exp(child.log_step + child.log_upper) for child in islice(node.children.values(), since, None)]
         return tuple(round(share * SCALE) for share in [*shares, math.exp(node.log_rest)])
 
-    def chosen(node: Node, since: int, rng: Heard) -> Node | None:
+    def chosen(node: Node, log_weight: Callable[[Node], float], rng: Heard, *, since: int) -> Node | None:
         before, listed = masses(node, since), list(islice(node.children.values(), since, None))
         bound, first = math.exp(attempt.log_bound), len(rng.uniforms)
         total = math.exp(node.log_rest) + sum(math.exp(child.log_step + child.log_upper) for child in listed)
         coin = rng.uniforms[-1]
-        child = choose(node, since, rng)
+        child = choose(node, log_weight, rng, since=since)
         place = next((place for place, each in enumerate(listed) if each is child), len(listed))
         found.append(((round(coin * bound * SCALE), round(rng.uniforms[first] * total * SCALE), before), place))
         return child
 
-    tree.choose_since = chosen  # type: ignore[method-assign, assignment]
+    tree.choose = chosen  # type: ignore[method-assign, assignment]
     try:
         outcome = descend(tree, attempt)
     finally:
-        tree.choose_since = choose  # type: ignore[method-assign]
+        tree.choose = choose  # type: ignore[method-assign]
     if outcome is False and rng.uniforms:
         coin = round(rng.uniforms[-1] * math.exp(attempt.log_bound) * SCALE)
         found.append(((coin, 0, masses(attempt.node, attempt.since)), FAILED))

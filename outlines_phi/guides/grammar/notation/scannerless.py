@@ -21,7 +21,7 @@ import numpy as np
 
 from ....automata.automaton import DEAD, ByteAutomaton, Product
 from ....automata.byte_machine import closure
-from ....errors import OutlinesPhiError, warn_of_grammar
+from ....errors import GrammarWarning, OutlinesPhiError, warn_of
 from ....regex.patterns import compile_regex
 from ....regex.syntax_tree import EMPTY, Chars, Choice, Leaf, Node, Repeat, RuleName, Sequence, parts_of, rules_of
 from ..grammar import Grammar, Production, Terminal
@@ -152,9 +152,10 @@ def over_lexemes(rules: Mapping[str, GrammarRule], starts: tuple[str, ...]) -> G
         rules = {**rules, start: GrammarRule(Choice(tuple(map(RuleName, starts))))}
     needed = set(closure([start], lambda rule: (used.rule for used in rules_of(rules[rule].body))))
     if unused := [name for name in rules if name not in needed]:
-        warn_of_grammar(
+        warn_of(
+            GrammarWarning,
             f"rules that the start rule {start!r} does not need are left out: {', '.join(map(repr, unused))}. Use them, or remove "
-            "them"
+            "them",
         )
     pieces = Pieces(rules)
     for tried in count():

@@ -283,10 +283,6 @@ class ServedModel(PhiModel):
         refuse_misfits("a vLLM server's own loop", call.keywords)
         return nullcontext(call.language)
 
-    def _hosted_stream(self, call: Call, prompt: Any) -> Any:
-        with self._in_loop(call, [prompt]) as allowed:
-            return self.stock.generate_stream(self, prompt, allowed, **call.keywords)
-
     def draw(self, inputs: Sequence[Any], table: Table, phi: Phi, options: CallOptions) -> list[Draws]:
         """Return the draws of every prompt, made by the server: see :class:`RequestRounds`."""
         check_batch(inputs)
@@ -305,7 +301,7 @@ class ServedModel(PhiModel):
                 f"Give phi='exact' or phi='local', {OTHER_ROADS}. phi={phi!r} goes by distributions that a server does not give."
             )
         messages = [self._formatted(item) for item in inputs]
-        seed_of = seeds(options.settings)
+        named = seeds(options.settings, len(messages))
         language, ban, stops = self.compiled.written(table)
         call = ServedCall(
             road="exact" if isinstance(phi, ExactPhi) else "local",
@@ -317,7 +313,7 @@ class ServedModel(PhiModel):
         )
 
         def drawn(row: int) -> Draws | BudgetError:
-            send, (seed, place) = partial(self._send, messages=messages[row]), seed_of(row)
+            send, (seed, place) = partial(self._send, messages=messages[row]), named[row]
             own = replace(call, settings=replace(call.settings, seed=seed), row=place)
             if not self._probed:
                 RequestRounds(send, replace(own, road="probe")).probe()
