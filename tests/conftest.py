@@ -1,9 +1,11 @@
 """Fixtures shared by all tests."""
 
 import gc
+import logging
 import os
 import resource
 from collections.abc import Iterator
+from logging.handlers import BufferingHandler
 from typing import Any
 
 import pytest
@@ -61,6 +63,14 @@ def model() -> Any:
     from outlines_phi.lm import bundled
 
     return outlines_phi.from_transformers(*bundled.load())
+
+
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch) -> list[logging.LogRecord]:
+    """Return the records that this package logs."""
+    handler = BufferingHandler(1_000)
+    monkeypatch.setattr(logging.getLogger("outlines_phi"), "handlers", [handler])
+    return handler.buffer
 
 
 @pytest.fixture

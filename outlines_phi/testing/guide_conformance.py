@@ -68,7 +68,12 @@ def assert_guide(guide: Guide, *, limit: int = 10_000, shortest: bool = True) ->
 
 
 def assert_spells(
-    guide: Guide, machine: ByteMachine[Any], *, limit: int = 10_000, shortest: bool = True, start: int | None = None
+    guide: Guide,
+    machine: ByteMachine[Any] | Guide,
+    *,
+    limit: int = 10_000,
+    shortest: bool = True,
+    start: int | None = None,
 ) -> None:
     """Assert that ``guide`` allows exactly the token sequences whose bytes ``machine`` allows.
 
@@ -80,7 +85,7 @@ def assert_spells(
     guide
         The guide.
     machine
-        The language.
+        The language, or another guide that has it.
     limit
         The most pairs of states that are looked at.
     shortest
@@ -93,7 +98,7 @@ def assert_spells(
     AssertionError
         A token or a distance that differs, with the state.
     """
-    reference = ReferenceGuide(machine, guide.vocabulary, open=guide.open)
+    reference = machine if isinstance(machine, Guide) else ReferenceGuide(machine, guide.vocabulary, open=guide.open)
     every = np.arange(len(guide.vocabulary))
     pairs = {(guide.start if start is None else start, reference.start)}
     queue = deque(pairs)

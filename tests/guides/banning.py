@@ -1,7 +1,7 @@
 """Small vocabularies, banned phrases, and what they leave, by brute force and by Python's own string search."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
@@ -12,7 +12,7 @@ from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides import Guide
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
 from outlines_phi.guides.phrases.matcher import PhraseMatcher, WithoutPhrases
-from tests.guides.walking import assert_same, ended, least_tokens, members
+from tests.guides.walking import assert_same, least_tokens, members
 from tests.leaks import BROKEN, leaks
 
 MERGES = Vocabulary(
@@ -43,19 +43,24 @@ def is_free(phrases: BannedPhrases, pattern: str | None = None, prompt: bytes = 
     return cache(check)
 
 
-def assert_language(guide: Guide, is_member: Callable[[bytes], bool], prompt: bytes = b"", depth: int = 3) -> None:
-    """Assert that the guide ends the members after ``prompt``, from every prefix in as few tokens as can be."""
-    allowed = members(guide.vocabulary, depth, is_member)
-    level, to_go = [((), guide.start_after(prompt))], least_tokens(allowed)
-    assert_same(ended(guide, depth, level[0][1]), allowed)
-    advance, min_tokens = cache(guide.advance), cache(guide.min_tokens)
-    for _ in range(depth):
-        for ids, state in level:
-            least, expected = min_tokens(state) - (not guide.open), to_go.get(ids, UNREACHABLE)
-            if min(least, expected) + len(ids) <= depth:  # longer members are not listed
-                assert least == expected, ids
-        below = [((*ids, v), advance(state, v)) for ids, state in level for v in range(len(guide.vocabulary))]
-        level = [(ids, state) for ids, state in below if state not in (DEAD, DONE)]
+def assert_language(
+    guides: Sequence[Guide], is_member: Callable[[bytes], bool], prompt: bytes = b"", depth: int = 3
+) -> None:
+    """Assert that guides of a vocabulary end the members after ``prompt``, from every prefix in as few tokens as can be."""
+    allowed = members(guides[0].vocabulary, depth, is_member)
+    to_go = least_tokens(allowed)
+    for guide in guides:
+        seen = level = [((), guide.start_after(prompt))]
+        advance, min_tokens = cache(guide.advance), cache(guide.min_tokens)
+        for left in range(depth, 0, -1):
+            for ids, state in level:
+                least, expected = min_tokens(state) - (not guide.open), to_go.get(ids, UNREACHABLE)
+                if min(least, expected) <= left:  # longer members are not listed
+                    assert least == expected, ids
+            below = (((*ids, v), advance(state, v)) for ids, state in level for v in range(len(guide.vocabulary)))
+            level = [(ids, state) for ids, state in below if state not in (DEAD, DONE)]
+            seen = seen + level
+        assert_same({ids for ids, state in seen if advance(state, guide.vocabulary.eos_ids[0]) == DONE}, allowed)
 
 
 phrase_texts = st.text(CHARACTERS, min_size=1, max_size=3)

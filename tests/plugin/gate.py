@@ -21,6 +21,11 @@ def trees(model: Any) -> list[Any]:
     return list(model._trees)
 
 
+def forget_trees(model: Any) -> None:
+    """Forget what calls have learned of languages, which stay compiled."""
+    model._trees.clear()
+
+
 def compiled(model: Any) -> tuple[int, int]:
     """Return the number of languages and of tables that a model keeps."""
     return len(model.compiled._languages), len(model.compiled._tables)

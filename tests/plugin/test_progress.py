@@ -151,15 +151,14 @@ QUIET: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("options", [{"phi": "exact"}, *QUIET], ids=named)
 def test_exact_draws_that_do_not_end_soon_say_so_once(
-    options: dict[str, Any], model: PhiTransformers, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], model: PhiTransformers, logged: list[logging.LogRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every look at the clock takes a tenth of a second. Others say nothing, and a call that has ended."""
     time, given = count(step=0.1), {name: value for name, value in options.items() if name != "slow"}
     monkeypatch.setattr(watch, "now", lambda: next(time))
     monkeypatch.setattr(module, "SLOW", options.get("slow", 0.3))
-    with caplog.at_level(logging.WARNING, logger="outlines_phi"):
-        outlines_phi.Generator(model, WORD).sample_batch([QUESTION, "A"], 30, seed=1, **given)
-    said = [record.getMessage() for record in caplog.records]
+    outlines_phi.Generator(model, WORD).sample_batch([QUESTION, "A"], 30, seed=1, **given)
+    said = [record.getMessage() for record in logged]
     assert len(said) == (options not in QUIET)
     for line in said:
         assert line.startswith(

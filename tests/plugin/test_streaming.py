@@ -21,7 +21,7 @@ from outlines_phi.errors import ModelError, UnsupportedError
 from outlines_phi.numerics.cache import Cache
 from tests.loaded import Person
 from tests.naming import named
-from tests.plugin.gate import Gate, is_free, together, trees, workers
+from tests.plugin.gate import Gate, forget_trees, is_free, together, trees, workers
 from tests.plugin.loops import seeded
 from tests.vocabulary.test_vocabulary import sentencepiece_bpe
 
@@ -88,8 +88,8 @@ class TestTheTextOfACall:
         generator = outlines_phi.Generator(fresh, output_type, phi=phi, **own)
 
         def afresh(call: Any, *asked: Any, **options: Any) -> Any:
-            """Call under torch's seed, with nothing kept of earlier calls."""
-            fresh.clear_cache()
+            """Call under torch's seed, with no trees of earlier calls; the type is compiled once."""
+            forget_trees(fresh)
             return seeded(call, *asked, **options)
 
         for seed in (None, 1):
