@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from itertools import repeat
-from operator import attrgetter, itemgetter
 from typing import final
 
 import numpy as np
@@ -111,9 +109,9 @@ class Request:
                 f"Give one seed, or one for each prompt: {counted(len(seed), 'seed')} came with "
                 f"{counted(len(self.prompts), 'prompt')}."
             )
-        begun = list(map(self._start, range(len(self.prompts))))
-        for place, name in enumerate(("starts", "budgets")):
-            object.__setattr__(self, name, tuple(map(itemgetter(place), begun)))
+        known = [self._start(row) for row in range(len(self.prompts))]
+        object.__setattr__(self, "starts", tuple(start for start, _ in known))
+        object.__setattr__(self, "budgets", tuple(budget for _, budget in known))
 
     @property
     def tree_key(
@@ -169,7 +167,7 @@ def seeds(settings: SamplingSettings, prompts: int) -> list[tuple[int, int]]:
     inherited, word = _forked
     word = word if torch.initial_seed() == inherited else 0
     seed = int(torch.randint(2**62, ())) ^ word if given is None else given
-    return list(zip(repeat(seed), range(prompts)))
+    return [(seed, row) for row in range(prompts)]
 
 
 _forked = 0, 0
@@ -291,7 +289,7 @@ class Prefetching:
         ``latest``: Of so many nodes at most, those that were drafted last; 0 for all.
         """
         nodes = self._drafted[row][-latest:]
-        return len(nodes), sum(map(attrgetter("visited"), nodes))
+        return len(nodes), sum(node.visited for node in nodes)
 
     def below(self, wanted: Sequence[Pair]) -> list[Pair]:
         """Return the drafts after each of the nodes that walks wait for: the foresight of an :class:`Evaluator`."""

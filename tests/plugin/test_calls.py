@@ -287,7 +287,7 @@ class TestFunctions:
         assert cold <= 728, "and of one whose languages are compiled anew"
         call(num_return_sequences=1000)
         warm = min((entered(call) for _ in range(5)), key=len)
-        assert len(warm) <= 158
+        assert len(warm) <= 159
         assert sum("outlines_phi/plugin" in file for file, _ in warm) <= 44
 
     def test_of_the_probabilities_of_a_choice(self, fresh: PhiTransformers) -> None:

@@ -27,7 +27,7 @@ from outlines_phi import (
 )
 from outlines_phi.sampling import Certificate, Population
 from outlines_phi.sampling.draws import DrawCounts, numbers_of
-from outlines_phi.sampling.sampler import Stream
+from outlines_phi.sampling.sampler import Stream, random_stream
 from tests.inner import AncestralSampler, Prefetch, Request, Sampler, SMCSampler
 from tests.languages import LANGUAGES, OF_EVERY_KIND, Language, sample
 from tests.sampling.drafters import Drawn, Fixed, law_of, ranked
@@ -117,10 +117,9 @@ def test_a_certificate_is_of_a_whole_number_of_draws(n: Any) -> None:
 @pytest.mark.parametrize("seed", [0, 7, 2**32, 2**62 + 3, 2**70])
 @pytest.mark.parametrize("number", [0, 1, 2**32 - 1, Stream.DIAGNOSTIC, Stream.AHEAD + 5])
 def test_a_stream_is_that_of_numpy_for_three_numbers(seed: int, number: int) -> None:
-    request = LANGUAGES[0].request(1, seed)
     for row in (0, 70_000):
         expected = np.random.default_rng((seed, row, number)).random(4)
-        assert (request.stream(row, number).random(4) == expected).all()
+        assert (random_stream(seed, row, number).random(4) == expected).all()
 
 
 CHILDREN = '''
