@@ -228,7 +228,7 @@ class JSONText:
 
     @cached_property
     def _read(self) -> tuple[Template, str | None]:
-        """The texts, the schemas read, and the blanks between the tokens of JSON: ``None`` for those that writers of JSON put."""
+        """The texts, and the blanks between the tokens of JSON: ``None`` for those that writers of JSON put."""
         schemas: dict[Part, Schema] = {}
         template = _template(self.part, schemas)
         blanks, *others = {leaf[2] for leaf in schemas} or {None}
@@ -238,6 +238,11 @@ class JSONText:
                 f"Give the JSON schemas of one output type the same whitespace_pattern. These have {given}."
             )
         return template, blanks
+
+    @property
+    def template(self) -> Template:
+        """The texts, the schemas read; errors as :meth:`Schema.read`."""
+        return self._read[0]
 
     @cached_property
     def machine(self) -> ByteMachine[Any]:
@@ -253,7 +258,7 @@ class JSONText:
 
     @property
     def _grammars(self) -> list[LexedMachine]:
-        pieces: tuple[Any, ...] = self._read[0].pieces
+        pieces: tuple[Any, ...] = self.template.pieces
         return [piece for piece in pieces if isinstance(piece, LexedMachine)]
 
     def guide(self, vocabulary: Vocabulary) -> Guide:
