@@ -196,9 +196,8 @@ def test_residual_attempts_narrow_the_intervals_which_hold_at_their_rate(
         narrower.append(without.phi.interval.high / found.phi.interval.high)
         louder = Evidence()
         for wave in row.evidence.waves:
-            louder.waves.append(
-                wave._replace(log_lower=wave.log_lower - math.log(4), log_gap=wave.log_gap - math.log(4))
-            )
+            fewer = {"log_lower": wave.log_lower - math.log(4), "log_gap": wave.log_gap - math.log(4)}
+            louder.waves.append(wave._replace(**fewer))
         wrong += not phi <= measure([log_w], certain, ALPHA, [louder]).phi.interval.high
     assert (misses <= ALPHA * audits).all() and np.mean(narrower) > 1.05
     assert wrong > 0.5 * audits

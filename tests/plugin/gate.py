@@ -22,7 +22,7 @@ def trees(model: Any) -> list[Any]:
 
 
 def forget_trees(model: Any) -> None:
-    """Forget what calls have learned of languages, which stay compiled."""
+    """Forget the trees of all calls; languages stay compiled."""
     model._trees.clear()
 
 
