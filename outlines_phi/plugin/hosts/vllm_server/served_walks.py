@@ -18,7 +18,7 @@ from torch import Tensor
 from ....errors import EmptyLanguageError
 from ....guides.guide import DONE, UNREACHABLE
 from ....guides.table import Table
-from ....numerics.cache import Cache
+from ....numerics.cache import Cache, memory_of
 from ....numerics.distributions import Distributions, add_rows
 from ....phi.tree.tree import BoundsTree
 from ....sampling.rejection.attempts import Attempt, descend
@@ -199,7 +199,9 @@ class ServedWalks:
         ids = tuple(prompt or ())
         try:
             with reading():
-                call = self._calls.of(argument, lambda: ServedCall.read(argument), lambda _: len(argument))
+                call = self._calls.of(
+                    argument, lambda: ServedCall.read(argument), lambda call: memory_of((argument, call))
+                )
                 walk = self._begun(call, number, ids, limit)
         except EmptyLanguageError:
             walk = EngineWalk(WalkEnd.EMPTY)
