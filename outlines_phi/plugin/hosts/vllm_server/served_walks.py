@@ -199,9 +199,7 @@ class ServedWalks:
         ids = tuple(prompt or ())
         try:
             with reading():
-                call = self._calls.of(
-                    argument, lambda: ServedCall.read(argument), lambda call: memory_of((argument, call))
-                )
+                call = self._calls.of(argument, lambda: ServedCall.read(argument), memory_of)
                 walk = self._begun(call, number, ids, limit)
         except EmptyLanguageError:
             walk = EngineWalk(WalkEnd.EMPTY)
