@@ -128,9 +128,8 @@ def server(
 
     warnings.simplefilter("ignore", outlines_phi.errors.FitWarning)
     bound = json.dumps({"outlines_phi_max_tree_bytes": tree_mb * 2**20})
-    process, url = start(
-        None, "--additional-config", bound, "--num-gpu-blocks-override", "1024"
-    )  # 64 requests of 512 tokens
+    # Blocks of 64 requests of 512 tokens: memory that fills in any case is filled soon.
+    process, url = start(None, "--additional-config", bound, "--num-gpu-blocks-override", "1024")
     taken, over = list[float](), math.inf
 
     def ask(number: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 from outlines_phi_workbench.mutation import PACKAGE, ROOT, SWAPS, Wrong, mutated, sites
 
 
-@pytest.mark.parametrize("name", ["phi/tree/tree.py", "lm/watch.py", "sampling/draws.py"])
+@pytest.mark.parametrize("name", ["phi/tree/tree.py", "lm/sequences.py", "sampling/draws.py"])
 def test_every_place_can_be_made_wrong(name: str) -> None:
     source, found = (ROOT / PACKAGE / name).read_text(encoding="utf-8"), list(sites(ROOT / PACKAGE / name))
     for site in found:

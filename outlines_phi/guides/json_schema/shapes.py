@@ -234,9 +234,8 @@ class ObjectShape:
         return hash(parts)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            name: part for name, part in vars(self).items() if name != "_hash"
-        }  # texts hash otherwise in each process
+        # Texts hash otherwise in each process.
+        return {name: part for name, part in vars(self).items() if name != "_hash"}
 
     def __and__(self, other: ObjectShape) -> ObjectShape:
         return ObjectShape.joined((self, other))

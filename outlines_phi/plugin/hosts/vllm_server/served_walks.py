@@ -186,8 +186,8 @@ class ServedWalks:
     """
 
     def __init__(self, vocabulary: Vocabulary, max_length: int, max_tree_bytes: int, *, tokens_tell: bool) -> None:
-        self.vocabulary, self._max_length, self._tokens_tell = vocabulary, max_length, tokens_tell
-        self._max_tree_bytes = max_tree_bytes
+        self.vocabulary, self._tokens_tell = vocabulary, tokens_tell
+        self._max_length, self._max_tree_bytes = max_length, max_tree_bytes
         self._compiled = CompiledTypes(vocabulary)
         self._calls: Cache[str, ServedCall] = Cache(CALLS_BYTES)
         self._launches: Cache[tuple[int, int], count[int]] = Cache(CALLS)
@@ -256,10 +256,13 @@ class ServedWalks:
             walks: list[Any] = [walk for _, walk in going if isinstance(walk, kind)]
             if walks:
                 kind.advance(walks, log_p)
-        for tree in {walk.tree for _, walk in going if isinstance(walk, ExactWalk)}:
+        grown = {walk.tree for _, walk in going if isinstance(walk, ExactWalk)}
+        for tree in grown:
             standing = (walk for walk in self.walks if isinstance(walk, ExactWalk) and walk.tree is tree)
             tree.evict(self._max_tree_bytes // 4, (walk.attempt.node for walk in standing))
-        while len(self.trees) > TREES or sum(tree.bytes for tree in self.trees.values()) > self._max_tree_bytes:
+        while grown and (
+            len(self.trees) > TREES or sum(tree.bytes for tree in self.trees.values()) > self._max_tree_bytes
+        ):
             self.trees.popitem(last=False)  # walks that go on hold theirs
 
     def _force(self, row: Tensor, walk: EngineWalk) -> None:
