@@ -163,9 +163,8 @@ class MaskedWalk(EngineWalk):
 
 LOG = logging.getLogger("vllm.outlines_phi")  # shown in the server's log, as vLLM's own lines are
 
-TREES = 1024  # Bound on the number of kept trees
-
-CALLS, CALLS_BYTES = 256, 2**22  # Calls that are kept: their launches, and the arguments, read
+# Bounds: of kept trees, of calls whose launches are kept, of calls that were read (bytes)
+TREES, CALLS, CALLS_BYTES = 1024, 256, 2**22
 
 
 @final
