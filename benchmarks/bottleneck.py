@@ -5,12 +5,11 @@ alone.
 
 The language is a record whose last field the model never writes, after fields of high entropy; once small enough to enumerate
 (given names and ages, canonical spellings), once with free strings. *auto* is the tree's adaptive proposal that
-``phi="auto"`` falls back to: its candidates, as many as one call for ``n`` draws has, from an empty tree, also with
-estimators at the tree's frontier. Estimators alone make as many draws as cost the model tokens of the first row, with the
-prefix cache that all draws have.
+``phi="auto"`` falls back to: its candidates, as many as one call for ``n`` draws has, from an empty tree. Estimators alone make
+as many draws as cost the model tokens of the first row, with the prefix cache that all draws have.
 
 The exact effective sample size of ``m`` draws is ``m (E w)^2 / E w^2``. ``E w = Phi`` is known by enumeration, or is the mean
-of all weights of all rows of *auto*. ``E w^2`` of a fixed proposal is ``sum_y p(y)^2 / q(y)`` by enumeration where the
+of all weights of *auto*. ``E w^2`` of a fixed proposal is ``sum_y p(y)^2 / q(y)`` by enumeration where the
 language allows it. Where not, that of the mask is ``E w_mask w`` over the adaptive draws, because masked draws that never
 meet the heavy weights know nothing of them, and would count as far better than they are. Of all others it is the mean of
 their own squared weights over all seeds; ``mean w / Phi`` beside it says whether they have met the weights that matter, and
@@ -59,12 +58,6 @@ class Stalled(BaseModel):
 
 FIXED: tuple[ProposalPhi, ...] = (LocalPhi(), OneStepPhi(), FrozenDPPhi())
 LEARNING: tuple[ProposalPhi, ...] = (LearnedPhi(),)
-FRONTIERS: dict[str, ProposalPhi | None] = {
-    "auto": None,
-    "auto, onestep at its frontier": OneStepPhi(),
-    "auto, dp-frozen at its frontier": FrozenDPPhi(),
-    "auto, learned at its frontier": LearnedPhi(),
-}
 MET = 0.5
 """Share of Phi that a proposal's own weights must have met for their square to say anything."""
 
@@ -105,10 +98,10 @@ def small(model: Any, names: int, ages: int) -> Table:
     return canonical(records, model)
 
 
-def adaptive(request: Request, total: int, frontier: ProposalPhi | None) -> Adaptive:
+def adaptive(request: Request, total: int) -> Adaptive:
     """Return ``total`` trajectories of the adaptive proposal, from an empty tree."""
-    with TreeStore().lend(*request.tree_key, frontier) as trees:
-        call = TreeCall(request, trees, 2**30, frontier=frontier)
+    with TreeStore().lend(*request.tree_key) as trees:
+        call = TreeCall(request, trees, 2**30)
         found = AdaptiveTrajectories(trees[0], doubling(total, ROUND), partial(request.stream, 0), max_bytes=2**30)
         grow_trees([found], call.evaluator, call.foresight)
         walks = [(walk, -math.inf if walk.node is None else walk.node.log_p) for walk in found.trajectories]
@@ -146,18 +139,16 @@ def weights(draws: Sequence[outlines_phi.Draws]) -> Weights:
     return np.array(found + [-math.inf] * sum(one.failures for one in draws))
 
 
-def adaptive_row(requests: Sequence[Request], total: int, name: str, frontier: ProposalPhi | None) -> Row:
+def adaptive_row(requests: Sequence[Request], total: int) -> Row:
     """Return the row of the adaptive proposal."""
-    runs = [adaptive(request, total, frontier) for request in requests]
+    runs = [adaptive(request, total) for request in requests]
     log_w = np.concatenate([run.log_w for run in runs])
     both = np.concatenate([run.log_w + run.log_w_mask for run in runs])
     tokens = sum(run.tokens for run in runs) / len(runs)
-    return Row(name, tokens, total, log_mean(log_w), log_mean(2 * log_w), "own draws", log_mean(both))
+    return Row("auto", tokens, total, log_mean(log_w), log_mean(2 * log_w), "own draws", log_mean(both))
 
 
-def proposal_row(
-    requests: Sequence[Request], phi: ProposalPhi, beside: Row, log_square_of_mask: float, exact: Reference | None
-) -> Row:
+def proposal_row(requests: Sequence[Request], phi: ProposalPhi, beside: Row, exact: Reference | None) -> Row:
     """Return the row of an estimator alone, at the tokens of ``beside``."""
     found = [at_equal_tokens(phi, request, round(beside.tokens), 8 * beside.draws) for request in requests]
     log_w = weights(found)
@@ -166,7 +157,7 @@ def proposal_row(
     if exact is not None:
         source, log_square = "enumeration", second_moment(exact, phi.name)
     elif phi.name == LocalPhi.name:
-        source, log_square = "draws of auto", log_square_of_mask
+        source, log_square = "draws of auto", beside.log_square_of_mask
     return Row(phi.name, tokens, len(log_w) // len(found), log_mean(log_w), log_square, source)
 
 
@@ -207,20 +198,15 @@ def main(
             Request(lm=model.lm, table=table, prompts=[prompt], settings=SamplingSettings(seed=seed))
             for seed in range(seeds)
         ]
-        rows = [
-            adaptive_row(requests, n * CANDIDATES, name, frontier)
-            for name, frontier in track(FRONTIERS.items(), description=f"{language}: auto")
-        ]
+        rows = [adaptive_row(requests, n * CANDIDATES)]
         exact = None
         if language == "small":
             estimators = {phi.name: phi for phi in FIXED}
             budget, settings = requests[0].budgets[0], SamplingSettings()
             exact = enumerate_language(model.lm, table, prompt, settings, budget, estimators=estimators)
-        # All rows of auto are unbiased, so their mean is.
-        log_phi = log_mean(np.array([row.log_mean for row in rows])) if exact is None else exact.log_phi
-        of_mask = log_mean(np.array([row.log_square_of_mask for row in rows]))
+        log_phi = rows[0].log_mean if exact is None else exact.log_phi
         for phi in track((*FIXED, *LEARNING), description=f"{language}: proposals"):
-            rows.append(proposal_row(requests, phi, rows[0], of_mask, exact if phi in FIXED else None))
+            rows.append(proposal_row(requests, phi, rows[0], exact if phi in FIXED else None))
         worth = {row.name: row.draws * math.exp(2 * log_phi - row.log_square) for row in rows}
         masked = next(worth[row.name] / row.tokens for row in rows if row.name == LocalPhi.name)
         for row in rows:

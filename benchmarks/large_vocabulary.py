@@ -135,7 +135,7 @@ def node_kilobytes(lm: TransformersModel, table: Table, n: int) -> float:
     store = TreeStore()
     request = Request(lm=lm, table=table, prompts=[(5, 6, 7)], settings=SamplingSettings(max_new_tokens=LENGTH), n=n)
     ExactSampler(ExactPhi(), store=store).sample(request)
-    with store.lend(*request.tree_key, starts=request.starts) as (tree,):
+    with store.lend(*request.tree_key) as (tree,):
         held = tree.distribution_bytes - (tree.root.free.nbytes if tree.root.free else 0)
         return held / max(1, sum(node.free is not None for node in tree.walk()) - 1) / 1024
 

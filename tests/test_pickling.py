@@ -86,7 +86,7 @@ OPTIONS: list[Any] = [
     SamplingSettings(top_p=0.5, seed=3),
     outlines_phi.Effort(attempts=3),
     ExactPhi(tolerance=0.1, confidence=0.9),
-    outlines_phi.AutoPhi(frontier=outlines_phi.OneStepPhi()),
+    outlines_phi.AutoPhi(share=0.5),
     *(
         kind()
         for kind in vars(outlines_phi).values()

@@ -304,7 +304,7 @@ class PhiModel(Asynchronous, ABC):
 
         @afresh
         def bounded(request: Request) -> list[Probabilities]:
-            with limited(effort.seconds), self._trees.lend(*request.tree_key, None, request.starts) as trees:
+            with limited(effort.seconds), self._trees.lend(*request.tree_key) as trees:
                 return probabilities(
                     request.lm,
                     request.settings,

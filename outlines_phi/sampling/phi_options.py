@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, ClassVar, Literal, final
 
 from ..errors import UnsupportedError
 from ..guides.table import Table
 from ..numerics.checks import Checked, Count, by, check, check_counts, fitting, is_number, of_kind, that
-from ..phi.estimator import Phi, ProposalPhi
-from ..phi.state_values import KeptValues
+from ..phi.estimator import Phi
 from ..phi.tree.window import BlockWindows, PhraseWindows, Release, Renewal, Windows
 from .draws import Guarantee
 
@@ -112,9 +111,6 @@ class AutoPhi(Checked, Phi):
         0 makes every draw weighted.
     width
         Attempts in flight at once, per prompt.
-    frontier
-        An estimator for the prefixes that the tree has not expanded, asked when their parent is: exact where the tree knows, the
-        estimator at its frontier. ``None``: the means of what the tree knows about each state of the format.
     """
 
     candidates: Annotated[Count, fitting(4096, "of them")] = 16
@@ -126,17 +122,7 @@ class AutoPhi(Checked, Phi):
         ),
     ] = 1.0
     width: Annotated[Count, fitting(4096, "of them")] = 32
-    frontier: Annotated[
-        ProposalPhi | None,
-        that(
-            lambda phi: isinstance(phi, ProposalPhi),
-            "an estimator that draws step by step, such as LearnedPhi() or OneStepPhi(), or None",
-        ),
-    ] = None
     name: ClassVar[str] = "auto"
-
-    def keeping(self, values: KeptValues) -> AutoPhi:
-        return self if self.frontier is None else replace(self, frontier=self.frontier.keeping(values))
 
 
 ReleaseRule = Literal["window", "early"]

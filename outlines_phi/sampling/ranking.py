@@ -109,7 +109,7 @@ def rank(
     Raises :class:`UnsupportedError`: ``top`` or ``tolerance`` is out of range.
     """
     _check(top, tolerance, effort)
-    with limited(effort.seconds), store.lend(*request.tree_key, starts=request.starts) as trees:
+    with limited(effort.seconds), store.lend(*request.tree_key) as trees:
         evaluator = Evaluator(request.lm, request.settings, request.prompts, trees)
         begun, max_bytes = {tree: tree.expansions for tree in trees}, store.share(len(trees))
 

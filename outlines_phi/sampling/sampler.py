@@ -116,9 +116,17 @@ class Request:
     @property
     def tree_key(
         self,
-    ) -> tuple[LanguageModel, SamplingSettings, Table, Sequence[tuple[int, ...]], Sequence[int], Constraint | None]:
-        """The key of the kept trees: the first arguments of :meth:`TreeStore.lend`."""
-        return self.lm, self.settings, self.table, self.prompts, self.budgets, self.constraint
+    ) -> tuple[
+        LanguageModel,
+        SamplingSettings,
+        Table,
+        Sequence[tuple[int, ...]],
+        Sequence[int],
+        Constraint | None,
+        Sequence[int],
+    ]:
+        """The key of the kept trees: the arguments of :meth:`TreeStore.lend`."""
+        return self.lm, self.settings, self.table, self.prompts, self.budgets, self.constraint, self.starts
 
     def _start(self, row: int) -> tuple[int, int]:
         """Return the state in which the text of a prompt goes on, and the tokens left to it."""

@@ -22,7 +22,7 @@ from pydantic import BaseModel, Field
 from typer.testing import CliRunner
 
 import outlines_phi
-from outlines_phi import SMC, AutoPhi, BannedPhrases, ExactPhi, LookaheadPhi, OneStepPhi, PhiLogitsProcessor, generate
+from outlines_phi import SMC, AutoPhi, BannedPhrases, ExactPhi, LookaheadPhi, PhiLogitsProcessor, generate
 from outlines_phi.cli.app import app
 from outlines_phi.guides import read_grammar
 from outlines_phi.lm import bundled
@@ -81,7 +81,6 @@ POLICIES: dict[str, dict[str, Any]] = {
     **{phi: {"phi": phi} for phi in ("auto", "exact", "local", "onestep", "learned", "dp", "dp-bigram")},
     "default": {},
     "weighted": {"phi": AutoPhi(share=0, candidates=4)},
-    "frontier": {"phi": AutoPhi(share=0, candidates=4, frontier=OneStepPhi())},
     "narrow": {"phi": ExactPhi(width=1)},
     "tolerance": {"phi": ExactPhi(tolerance=0.05)},
     "confidence": {"phi": ExactPhi(tolerance=0.2, confidence=0.9)},
@@ -277,7 +276,7 @@ DOORS: dict[str, Callable[[Row], list[str]]] = {
 
 GROUPS = (
     ("call", "character", "auto exact local dp weighted narrow settings canonical constraint"),
-    ("call", "code", "onestep learned frontier forced tree"),
+    ("call", "code", "onestep learned forced tree"),
     ("sample", "toy", "exact local onestep learned dp-bigram tolerance confidence particles resampled"),
     ("call", "free", "ban-mask lookahead ban-weighted ban-exact early windows ban-words ban-regex"),
     ("call", "character", "ban-type ban-type-mask ban-type-ahead"),

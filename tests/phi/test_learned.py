@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import outlines_phi
-from outlines_phi import AutoPhi, Draws, LearnedPhi, LocalPhi, StateValues, UnsupportedError
+from outlines_phi import Draws, LearnedPhi, LocalPhi, StateValues, UnsupportedError
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import Prefixes, learned
 from outlines_phi.phi.state_values import EMPTY, STEPS, Knowledge, Observed
@@ -368,14 +368,6 @@ def test_learning_costs_no_model_call() -> None:
     """Walks of one round evaluate what masked ones do: each prefix once."""
     (draws,) = sample(LearnedPhi(), LATE.request(8, seed=1))
     assert draws.counts.tokens == len({draw.token_ids[:i] for draw in draws for i in range(1, len(draw.token_ids))})
-
-
-@pytest.mark.parametrize("frontier", [LearnedPhi(), outlines_phi.OneStepPhi()], ids=["learned", "onestep"])
-def test_trees_of_several_frontiers_are_apart(frontier: LearnedPhi) -> None:
-    store = TreeStore()
-    for phi in [AutoPhi(share=0), AutoPhi(share=0, frontier=frontier)] * 2:
-        sample(phi, LATE.request(4, seed=None), store=store)
-    assert len(store) == 2
 
 
 class TestProcessor:

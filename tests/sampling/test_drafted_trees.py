@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -204,8 +203,8 @@ def test_weights_of_trajectories_that_learn_are_unbiased() -> None:
     errors = []
     for language in (LOOP, GRAMMARS[2]):
         results: list[Draws] = []
-        for seed, (frontier, name) in enumerate(product((None, LearnedPhi()), FEW)):
-            phi, request = AutoPhi(share=0, candidates=1, frontier=frontier), language.request(40, seed=seed, rows=25)
+        for seed, name in enumerate(2 * FEW):
+            phi, request = AutoPhi(share=0, candidates=1), language.request(40, seed=seed, rows=25)
             results += sample(phi, request, drafter=drafters(language)[name])
         errors.append(errors_of(results, language))
     assert all(deviation(column) < 3.5 for column in zip(*errors, strict=True))
@@ -349,7 +348,7 @@ class TestForesight:
         tree.visit(node.children[live])
         assert unvisited() == LOOP.budget - 4 and tree.expansions == 4
 
-    @pytest.mark.parametrize(("name", "share"), [("likeliest", 0.1), ("always dead", 0.0)])
+    @pytest.mark.parametrize(("name", "share"), [("likeliest", 0.1), ("least likely", 0.0)])
     def test_an_estimator_learns_from_where_walks_have_been(
         self, name: str, share: float, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -367,10 +366,9 @@ class TestForesight:
 
         monkeypatch.setattr(LearnedEstimate, "step", stepping)
         monkeypatch.setattr(LearnedEstimate, "reached", reaching)
-        phi = AutoPhi(share=0, frontier=LearnedPhi())
-        (draws,) = sample(phi, LOOP.request(8, 2), drafter=drafters(LOOP)[name])
-        assert learned["drafted"] == draws.counts.drafted
-        assert share * draws.counts.drafted <= learned["reached"] <= draws.counts.followed
+        (draws,) = sample(LearnedPhi(), LOOP.request(8, 2), drafter=drafters(LOOP)[name])
+        assert 0 < learned["drafted"] <= draws.counts.drafted  # walks share prefixes
+        assert share * learned["drafted"] <= learned["reached"] <= min(learned["drafted"], draws.counts.followed)
 
 
 def broken(*_: object) -> Draft:

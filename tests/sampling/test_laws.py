@@ -88,9 +88,6 @@ WEIGHTED = {
     "looking": lambda: AncestralSampler(LookingPhi()),
     "learned": lambda: AncestralSampler(LearnedPhi()),
     "adaptive": lambda: AutoSampler(AutoPhi(share=0, candidates=1)),
-    "adaptive, onestep frontier": lambda: AutoSampler(AutoPhi(share=0, candidates=1, frontier=OneStepPhi())),
-    "adaptive, learned frontier": lambda: AutoSampler(AutoPhi(share=0, candidates=1, frontier=LearnedPhi())),
-    "adaptive, looking frontier": lambda: AutoSampler(AutoPhi(share=0, candidates=1, frontier=LookingPhi())),
 }
 
 SAMPLERS = EXACT | WEIGHTED
@@ -111,8 +108,8 @@ languages = pytest.mark.parametrize("language", AND_OPEN, ids=str)
 
 
 def roads(*names: str) -> pytest.MarkDecorator:
-    """Run with small languages expanded whole beforehand, where no frontier is asked, and with trees that only attempts grow."""
-    pairs = [(name, "whole") for name in names if "frontier" not in name]
+    """Run with small languages expanded whole beforehand, and with trees that only attempts grow."""
+    pairs = [(name, "whole") for name in names]
     pairs += [(name, "grown") for name in names if name in PLANTED]
     return pytest.mark.parametrize(("name", "road"), pairs, indirect=["road"])
 

@@ -20,8 +20,6 @@ AHEAD_BYTES, ENTRY_BYTES = 450, 100  # Measured footprint of tokens drawn ahead:
 
 LITTLE = 2.0**-10  # The share of a sum that is left where it is summed afresh
 
-UNKNOWN: NDArray[np.floating] = np.ones(())  # `h` of every token where there is no estimator
-
 
 @final
 class TokensAhead:
@@ -115,23 +113,21 @@ class Distribution:
 
     ``moves``: the live tokens, shared with the table.
     ``log_free``: ``[k]``, in the model's precision: ``log p(v | y) - log_scale`` of live tokens without a child, else ``-inf``.
-    ``h``: ``[k]``: what an estimator says of ``Phi`` of every live token; a single 1 where there is none.
     ``log_scale``: 0, or what the free part is scaled by, see :meth:`rescale`.
     ``top``: as of :class:`TokensAhead`.
     """
 
-    __slots__ = ("_apart", "_ends", "_mass", "h", "log_free", "log_scale", "moves", "top")
+    __slots__ = ("_apart", "_ends", "_mass", "log_free", "log_scale", "moves", "top")
 
     def __init__(
         self,
         moves: Moves,
         live: NDArray[np.floating],
-        h: NDArray[np.floating] = UNKNOWN,
         top: dict[int, float] | None = None,
     ) -> None:
         self.moves, self.log_scale, self.top = moves, 0.0, top
         possible = top_of(live) > -math.inf
-        self.log_free, self.h = (live, h) if possible else (live[:0], UNKNOWN)
+        self.log_free = live if possible else live[:0]
         # Where several tokens end the text, the masses of those and of all others are kept apart: once these have become children,
         # nothing is undecided, whatever rounding makes of the sums.
         self._apart = possible and len(moves.ended) > 1
@@ -142,15 +138,11 @@ class Distribution:
     @property
     def nbytes(self) -> int:
         """Memory that the distribution holds by itself."""
-        return self.log_free.nbytes + (self.h.nbytes if self.h.ndim else 0) + ENTRY_BYTES * len(self.top or ())
+        return self.log_free.nbytes + ENTRY_BYTES * len(self.top or ())
 
     def _place(self, token: int) -> int:
         """Return the place of a live ``token``."""
         return int(self.moves.tokens.searchsorted(token))
-
-    def h_of(self, token: int) -> float:
-        """Return ``h`` of a live ``token``."""
-        return float(self.h[self._place(token)] if self.h.ndim else self.h)
 
     def log_p(self, token: int) -> float:
         """Return ``log p`` of a free token; ``-inf`` of any other."""
@@ -190,7 +182,7 @@ class Distribution:
         if now > -math.inf and log_mass > -math.inf:
             self.log_scale += log_mass - now
         else:
-            self.log_free, self.h = self.log_free[:0], UNKNOWN
+            self.log_free = self.log_free[:0]
             self._mass, self._ends, self._apart = RunningMass(self.log_free), RunningMass(self.log_free), False
 
     def likeliest(self) -> tuple[int, float] | None:
@@ -201,19 +193,9 @@ class Distribution:
         log_p = float(self.log_free[place])
         return (int(self.moves.tokens[place]), log_p + self.log_scale) if log_p > -math.inf else None
 
-    def draw(
-        self, rng: np.random.Generator, places: NDArray[np.int64] | slice = slice(None), *, by_h: bool = False
-    ) -> int:
-        """Draw one of the free tokens at some places in proportion to its probability, times ``h`` if need be."""
-        weights = scaled(self.log_with_h(places) if by_h else self.log_free[places])
-        return int(self.moves.tokens[places][draw(weights, rng)])
-
-    def log_with_h(self, tokens: NDArray[np.int64] | slice = slice(None)) -> NDArray[np.floating]:
-        """Return ``log(p h)`` of the free tokens at some places, but for :attr:`log_scale`."""
-        if not self.h.ndim:
-            return self.log_free[tokens]
-        with np.errstate(divide="ignore"):
-            return self.log_free[tokens] + np.log(self.h[tokens])
+    def draw(self, rng: np.random.Generator, places: NDArray[np.int64] | slice = slice(None)) -> int:
+        """Draw one of the free tokens at some places in proportion to its probability."""
+        return int(self.moves.tokens[places][draw(scaled(self.log_free[places]), rng)])
 
     def ended(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the free tokens that end the text, and ``log p`` of each, ``-inf`` of those that are not free any more."""

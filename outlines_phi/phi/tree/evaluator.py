@@ -19,7 +19,6 @@ from ...numerics.distributions import add_rows, draw_ahead, together
 from ...numerics.transfers import Exchange, Rows
 from ...settings import SamplingSettings
 from ..branches import Branch, Branches
-from ..estimator import Estimate, Prefixes, ProposalPhi, SampledRun
 from .distribution import TokensAhead
 from .store import StaleTreesError
 from .tree import BoundsTree, Node
@@ -117,10 +116,8 @@ class Evaluator:
     earlier call, a compacted cache), its path is evaluated again inside the same call.
 
     ``trees``: in the order of the prompts.
-    ``frontier``: the estimator that is asked about the next tokens of every node that gets its distribution; ``None`` for none.
-    ``stream``: A random stream per prompt, for a frontier that draws.
     ``ahead``: A random stream per prompt, for tokens drawn ahead of walks that need nothing else; ``None`` where every distribution
-        is to be whole. With a frontier all are.
+        is to be whole.
     ``top``: How many of the likeliest tokens of each distribution are kept for accounts.
     """
 
@@ -131,8 +128,6 @@ class Evaluator:
         prompts: Sequence[Sequence[int]],
         trees: Sequence[BoundsTree],
         *,
-        frontier: ProposalPhi | None = None,
-        stream: Callable[[int], np.random.Generator] = np.random.default_rng,
         ahead: Callable[[int], np.random.Generator] | None = None,
         top: int = 0,
     ) -> None:
@@ -142,22 +137,7 @@ class Evaluator:
         self.branches = Branches(lm, prompts)
         self._texts = self._roots()
         self._compacted, self._compacted_at = 0, 0  # nodes that the last compaction kept, and the node that came next
-        # Nodes ahead of the last call that the estimator has seen, by their places.
-        self._unheard: list[tuple[int, Node]] = []
-        self._streams = None if ahead is None or frontier is not None else list(map(ahead, range(len(trees))))
-        self._estimate: Estimate | None = None
-        if frontier is not None and trees:
-            self._estimate = frontier.begin(
-                SampledRun(
-                    lm=lm,
-                    table=trees[0].table,
-                    settings=settings,
-                    prompts=[tuple(prompt) for prompt in prompts],
-                    budgets=[tree.budget for tree in trees],
-                    branches=self.branches,
-                    stream=stream,
-                )
-            )
+        self._streams = None if ahead is None else list(map(ahead, range(len(trees))))
 
     @property
     def counts(self) -> ModelCounts:
@@ -258,26 +238,23 @@ class Evaluator:
         whole = [node for _, node in wanted if node not in wide.nodes]
         logits_of_known = exchange.rows([index[node] for node in known])
         logits_of = exchange.rows([index[node] for node in whole])
-        h = self._h(whole, ahead, self._estimate, exchange) if self._estimate is not None and whole else None
 
-        def distributions(part: slice) -> tuple[Tensor, ...]:
-            """Return ``log p`` of the next tokens of some nodes, and ``h`` where an estimator is asked about all together."""
-            log_p = self._log_p(whole[part], logits_of(part))
-            return (log_p,) if h is None else (log_p, h(log_p))
+        def distributions(part: slice) -> Tensor:
+            """Return ``log p`` of the next tokens of some nodes."""
+            return self._log_p(whole[part], logits_of(part))
 
-        few = together(rows.matrix) if h is None else len(whole)
+        few = together(rows.matrix)
         first, *later = [slice(start, start + few) for start in range(0, max(1, len(whole)), few)]
         # All that a call reads is read at once, but for distributions beyond what memory holds at a time.
         exchange.tell(partial(self._compare, known), self._log_p(known, logits_of_known()))
-        drawn_ahead, *found = exchange.read(wide.draw(), *distributions(first))
+        drawn_ahead, found = exchange.read(wide.draw(), distributions(first))
         drawn = dict(zip(wide.nodes, wide.tokens(drawn_ahead.tolist()), strict=True))
-        blocks = chain([found], (exchange.read(*distributions(part)) for part in later))
-        unread = chain.from_iterable(zip(*block, strict=True) for block in blocks)
+        unread = chain(found, chain.from_iterable(exchange.read(distributions(part))[0] for part in later))
         for tree, node in wanted:
             if node in drawn:
                 tree.learn(node, drawn[node], ahead=node in ahead)
             else:
-                tree.expand(node, *next(unread), ahead=node in ahead, top=self._top)
+                tree.expand(node, next(unread), ahead=node in ahead, top=self._top)
 
     def _compare(self, roots: Sequence[Node], found: NDArray[np.floating]) -> None:
         """Refuse kept trees with other distributions at their prompts than those found."""
@@ -303,28 +280,6 @@ class Evaluator:
         contexts = ((*self._prompts[self._row[node.root]], *node.tokens()) for node in nodes)
         return self._settings.log_p(logits, self._lm.vocabulary, contexts)
 
-    def _h(
-        self, nodes: Sequence[Node], ahead: Set[Node], estimate: Estimate, exchange: Exchange
-    ) -> Callable[[Tensor], Tensor]:
-        """Return the function of ``h``, ``[n, V]``, of the next tokens of every node, as the frontier's estimator sees it."""
-        estimate.reached([place for place, node in self._unheard if node.visited])
-        self._unheard = [(place, node) for place, node in enumerate(nodes) if node in ahead]
-        prefixes = Prefixes(
-            rows=[self._row[node.root] for node in nodes],
-            nodes=[self._texts[node].node for node in nodes],
-            states=[node.state for node in nodes],
-            remaining=[node.remaining for node in nodes],
-            tokens=[node.tokens() for node in nodes],
-            drafted=[node in ahead for node in nodes],
-        )
-        scores = estimate.step(prefixes, exchange)
-
-        def h(log_p: Tensor) -> Tensor:
-            # Where p is 0 so is what h would be multiplied by.
-            return (scores(log_p) - log_p).exp().nan_to_num(nan=0.0, posinf=0.0)
-
-        return h
-
     def _missing_paths(self, nodes: Iterable[Node]) -> list[Node]:
         """Return the nodes to evaluate so that ``nodes`` have a distribution, ancestors first."""
         missing: dict[Node, None] = {}
@@ -339,7 +294,6 @@ class Evaluator:
 
     def _compact(self, new: Sequence[Node]) -> bool:
         """Give back what the paths to ``new`` do not need, where the cache would grow too large; return whether it was done."""
-        # Those that an estimator has asked for are held, too.
         held = self._compacted + self.branches.trees.next_node - self._compacted_at
         if held + len(new) <= max(MAX_CACHED, 2 * self._compacted):
             return False

@@ -61,16 +61,15 @@ class TreeStore:
         prompts: Sequence[tuple[int, ...]],
         budgets: Sequence[int],
         constraint: Constraint | None = None,
-        frontier: Hashable = None,
         starts: Sequence[int] = (),
     ) -> Iterator[list[BoundsTree]]:
         """Lend one tree per prompt: what is kept for it, or a fresh one where the call has a seed.
 
-        ``starts`` are the guide states of the prompts. Each estimator ``frontier`` has trees of its own, and so has a prompt that
-        stands in a batch twice. The store is trimmed at the end, and forgets trees that an interruption may have left between
-        learning a distribution and updating the bounds above it.
+        ``starts`` are the guide states of the prompts. A prompt that stands in a batch twice has one tree. The store is
+        trimmed at the end, and forgets trees that an interruption may have left between learning a distribution and updating the
+        bounds above it.
         """
-        distribution = (lm, lm.version(), table, settings.law_key, constraint, frontier)
+        distribution = (lm, lm.version(), table, settings.law_key, constraint)
         starts = starts or [table.start] * len(prompts)
         kept: dict[Hashable, BoundsTree] = self._trees if settings.seed is None else {}
         lent, trees = dict[Hashable, BoundsTree](), list[BoundsTree]()

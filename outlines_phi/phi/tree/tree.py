@@ -18,7 +18,7 @@ from ...guides.table import Moves, Table
 from ...numerics.weights import log_difference, log_sum, ratio, scaled
 from ...settings import SamplingSettings
 from ..constraint import Constraint
-from .distribution import UNKNOWN, Beginnings, Distribution, TokensAhead, likeliest
+from .distribution import Beginnings, Distribution, TokensAhead, likeliest
 
 NODE_BYTES = 600  # Measured footprint of a node without its distribution, on CPython 3.11
 NEVER = -1  # When a node was last visited that a draft was evaluated for, and no walk has come to
@@ -32,7 +32,6 @@ class Node:
     ``state``, ``remaining``: the guide state after ``y``, and the tokens that may still be written, the end of sequence included.
     ``log_step``, ``log_p``: ``log p(last token | parent)``, and ``log p(y)`` of the whole path in nats; ``nan`` while the parent
         is unexpanded.
-    ``h``: the estimate of ``Phi(y)`` when the parent was evaluated; 1 where there is none.
     ``log_upper``, ``log_lower``: ``log_lower <= log Phi(y) <= log_upper``, the numbers that the walk samples with.
     ``children``: the materialised children. All others are in the distribution's free part.
     ``log_rest``, ``log_ends``: log probability of the free part, and of those free tokens that end the text: all others have
@@ -44,14 +43,13 @@ class Node:
     """
 
     __slots__ = (
-        "children", "distribution", "drawn", "expanded", "h", "log_ends", "log_lower", "log_p", "log_rest", "log_step",
+        "children", "distribution", "drawn", "expanded", "log_ends", "log_lower", "log_p", "log_rest", "log_step",
         "log_upper", "parent", "remaining", "state", "token", "touched",
     )  # fmt: skip
 
     def __init__(self, parent: Node | None, token: int, state: int, remaining: int) -> None:
         self.parent, self.token, self.state, self.remaining = parent, token, state, remaining
         self.log_step = self.log_p = 0.0 if parent is None else math.nan
-        self.h = 1.0
         done = state == DONE
         self.log_upper, self.log_lower = 0.0, 0.0 if done else -math.inf
         self.children: dict[int, Node] = {}
@@ -216,17 +214,16 @@ class BoundsTree:
         self,
         node: Node,
         log_p: NDArray[np.floating],
-        h: NDArray[np.floating] = UNKNOWN,
         *,
         ahead: bool = False,
         top: int = 0,
     ) -> None:
-        """Give ``node`` its whole distribution, ``log_p[V]``, and what an estimator says of them, ``h[V]``; see :meth:`learn`.
+        """Give ``node`` its whole distribution, ``log_p[V]``; see :meth:`learn`.
 
         The ``top`` likeliest tokens are kept beside it, live or not.
         """
         moves, most = self._moves(node), likeliest(log_p, top) if top else None
-        free = Distribution(moves, log_p[moves.tokens], h[moves.tokens] if h.ndim else h, most)
+        free = Distribution(moves, log_p[moves.tokens], most)
         if node is self.root:
             self.beginnings = Beginnings.of(log_p, moves, free.log_mass(), self.table.vocabulary)
         self.learn(node, free, ahead=ahead)
@@ -289,8 +286,6 @@ class BoundsTree:
     def _attach(self, free: Distribution | TokensAhead, node: Node, child: Node) -> None:
         child.log_step = free.take(child.token)
         child.log_p = node.log_p + child.log_step
-        if isinstance(free, Distribution) and child.log_step > -math.inf:
-            child.h = free.h_of(child.token)
 
     def drift(self, log_p: NDArray[np.floating]) -> float:
         """Return the distance of the root's distribution ``p`` from a second evaluation, ``log_p'[V]``, in nats.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...guides.guide import DEAD, DONE
 from ...lm.watch import check_interruption
-from ...numerics.weights import draw, effective_size, largest_change, log, log_mean, log_sum, scaled
+from ...numerics.weights import draw, effective_size, largest_change, log_mean, log_sum, scaled
 from ...phi.state_values import EMPTY, Observed
 from ...phi.tree.tree import BoundsTree, Node
 
@@ -25,22 +25,20 @@ class FreeMass(NamedTuple):
 
     states: NDArray[np.integer]  # The targets, and the log probability `log_mass[k]` of `states[k]`
     log_mass: NDArray[np.float64]
-    # `[k]`: the log of the sum of `p h` over the same tokens; `log_mass` itself where no estimator says anything
-    log_expected: NDArray[np.float64]
 
 
 @final
 class BackedUpValues:
     """An estimate ``V`` of Phi at every prefix of a tree, and beyond it, as logs.
 
-    ``V(y) = sum_v p(v|y) V(yv)`` at expanded prefixes, held within the bounds ``[Lo, U]``. An unexpanded prefix has ``V = h c(s)``:
-    what an estimator says of it (1 without one), and what ``V / h`` was at the expanded prefixes in its guide state, in the mean
-    (the geometric one: contexts differ by orders of magnitude, and an arithmetic mean lets the few best promise too much for all
-    others); a state without a visit is taken for an average one among its siblings. Phi is the least solution of its
-    recursion, so visited states start at the values that their distributions alone give (:class:`Knowledge`). Of a large tree only
-    the prefixes that were visited last are backed up, with all above them, so that a tree kept from many calls costs no more than
-    one of a few. Not the likeliest: the way past a bottleneck is never among those. The numbers stand still between two calls of
-    :meth:`refresh`. They may miss a prefix (be 0 where Phi is not), so a proposal needs a part that does not.
+    ``V(y) = sum_v p(v|y) V(yv)`` at expanded prefixes, held within the bounds ``[Lo, U]``. An unexpanded prefix has the mean value
+    of the expanded ones in its guide state (the geometric mean: contexts differ by orders of magnitude, and an arithmetic one lets
+    the few best promise too much for all others); a state without a visit is taken for an average one among its siblings. Phi is
+    the least solution of its recursion, so visited states start at the values that their distributions alone give
+    (:class:`Knowledge`). Of a large tree only the prefixes that were visited last are backed up, with all above them, so that a
+    tree kept from many calls costs no more than one of a few. Not the likeliest: the way past a bottleneck is never among those.
+    The numbers stand still between two calls of :meth:`refresh`. They may miss a prefix (be 0 where Phi is not), so a proposal
+    needs a part that does not.
     """
 
     SWEEPS = 8
@@ -83,17 +81,11 @@ class BackedUpValues:
         self._known = self._known.after(observed)
 
     def _first(self, nodes: Sequence[Node]) -> dict[int, float]:
-        """Return the values that sweeps begin with: those of distributions alone, over those of estimators at the same prefixes."""
-        by_state: dict[int, list[float]] = defaultdict(list)
-        for node in nodes:
-            if node.state != DEAD:
-                by_state[node.state].append(log(node.h))
-        log_values = self._known.log_values(np.array(list(by_state), dtype=np.int64))
-        found = {}
-        for (state, log_h), log_v in zip(by_state.items(), log_values.tolist(), strict=True):
-            promised = _mean(log_h) if max(log_h) > -math.inf else 0.0
-            found[state] = log_v - promised if log_v > -math.inf else self._of_state.get(state, -math.inf)
-        return self._of_state | found
+        """Return the values that sweeps begin with: those of distributions alone."""
+        states = list(dict.fromkeys(node.state for node in nodes if node.state != DEAD))
+        log_values = self._known.log_values(np.array(states, dtype=np.int64)).tolist()
+        known = {state: log_v for state, log_v in zip(states, log_values, strict=True) if log_v > -math.inf}
+        return dict.fromkeys(states, -math.inf) | self._of_state | known
 
     def usual(self, node: Node) -> NDArray[np.float64]:
         """Return the log value of each target state of an evaluated node, by state alone; none far below its siblings."""
@@ -114,8 +106,8 @@ class BackedUpValues:
         by_state: dict[int, list[float]] = defaultdict(list)
         for node in nodes:
             values[node] = self._backed_up(node)
-            if node.state != DEAD and node.h > 0:
-                by_state[node.state].append(values[node] - math.log(node.h))
+            if node.state != DEAD:
+                by_state[node.state].append(values[node])
         before = self._of_state
         self._of_state = before | {state: _mean(found) for state, found in by_state.items()}
         return largest_change(*(np.array([of[state] for state in by_state]) for of in (before, self._of_state)))
@@ -130,10 +122,10 @@ class BackedUpValues:
         target = node.distribution.moves.target(child.token)
         if target == DONE:  # ruled out when the node was expanded
             return -math.inf
-        return log(child.h) + float(self.beyond(node)[self.free(node).states.searchsorted(target)])
+        return float(self.beyond(node)[self.free(node).states.searchsorted(target)])
 
     def beyond(self, node: Node) -> NDArray[np.float64]:
-        """Return ``log c``, ``c = V / h``, of what an evaluated node has not expanded, by target, in the order of :meth:`free`.
+        """Return ``log V`` of what an evaluated node has not expanded, by target, in the order of :meth:`free`.
 
         The siblings of a target without a visit are all others, the expanded ones too.
         """
@@ -166,11 +158,9 @@ class BackedUpValues:
             assert p is not None
             states = p.moves.destinations.states
             log_mass: NDArray[np.float64] = np.full(len(states), -np.inf)
-            log_expected = log_mass
             if p.log_free.size:
                 log_mass = p.moves.log_masses(p.log_free) + p.log_scale
-                log_expected = p.moves.log_masses(p.log_with_h()) + p.log_scale if p.h.ndim else log_mass
-            free = FreeMass(states, log_mass, log_expected)
+            free = FreeMass(states, log_mass)
             self._free[node] = (len(node.children), free)
         return free
 
@@ -178,12 +168,12 @@ class BackedUpValues:
         if node.state == DEAD:
             return -math.inf
         if node.distribution is None:  # evicted: only its children and its bounds are left
-            usual = self._of_state[node.state] + log(node.h)
+            usual = self._of_state[node.state]
             inner = (child for child in node.children.values() if child.state != DONE)
             inside = (child.log_step + self._of_node.get(child, usual) for child in inner)
             value = log_sum([*inside, node.log_rest + usual, node.log_lower])
         else:
-            beyond = (self.free(node).log_expected + self.beyond(node)).tolist()
+            beyond = (self.free(node).log_mass + self.beyond(node)).tolist()
             value = log_sum([*beyond, *(child.log_step + self.of(node, child) for child in node.children.values())])
         return min(max(value, node.log_lower), node.log_upper)
 
@@ -245,7 +235,7 @@ class Choices(NamedTuple):
     children: list[Node]
     states: list[int]  # Of the children
     targets: NDArray[np.integer]
-    # `[2, choices]`: logs, under the usual values of states and those of prefixes; of targets `V / h`
+    # `[2, choices]`: logs, under the usual values of states and those of prefixes
     log_values: NDArray[np.float64]
     log_shares: NDArray[np.float64]  # `[3, choices]`: in proportion to the probability under each part
     log_totals: list[float]  # Of the shares of each part
@@ -338,12 +328,9 @@ class AdaptiveTrajectories:
         if place < 0:
             child = choices.children[choice]
         else:
-            token = node.distribution.draw(
-                trajectory.rng, node.distribution.moves.leading_to(place), by_h=trajectory.part == TREE
-            )
+            token = node.distribution.draw(trajectory.rng, node.distribution.moves.leading_to(place))
             child = self.tree.child(node, token, int(choices.targets[place]))
-        of_state, of_tree = choices.log_values[:, choice].tolist()
-        log_values = (0.0, of_state, of_tree if place < 0 else log(child.h) + of_tree)
+        log_values = (0.0, *choices.log_values[:, choice].tolist())
         before = trajectory.log_mixture if trajectory.steps is not None else 0.0
         for part, (log_v, log_total) in enumerate(zip(log_values, choices.log_totals, strict=True)):
             found = log_v > -math.inf and log_total > -math.inf
@@ -367,7 +354,7 @@ class AdaptiveTrajectories:
         log_values[1, :n] = [self._values.of(node, child) for child in children]
         log_values[0, n:], log_values[1, n:] = usual, beyond
         log_shares[:, :n] = [child.log_step for child in children]
-        log_shares[:2, n:], log_shares[2, n:] = free.log_mass, free.log_expected
+        log_shares[:, n:] = free.log_mass
         log_shares[1:] += log_values
         log_totals = [log_sum(row) for row in log_shares.tolist()]
         found = Choices(children, states, free.states, log_values, log_shares, log_totals)

@@ -208,8 +208,8 @@ class AutoSampler(Sampler):
         Raises :class:`BudgetError`: truncation leaves a field no text that was found.
         Raises :class:`DraftError`: the drafter raised, or proposed what is no draft.
         """
-        with self.store.lend(*request.tree_key, self.phi.frontier, request.starts) as trees:
-            call = TreeCall(request, trees, self.store.share(len(trees)), self.draft, self.phi.frontier)
+        with self.store.lend(*request.tree_key) as trees:
+            call = TreeCall(request, trees, self.store.share(len(trees)), self.draft)
             fieldwise = self._is_fieldwise(request)
             results = self._by_fields(call) if fieldwise else self._by_candidates(call)
         if self.phi.share > 0:  # else weights are what was asked for
@@ -218,7 +218,7 @@ class AutoSampler(Sampler):
 
     def _is_fieldwise(self, request: Request) -> bool:
         """Return True if texts alone are wanted, of a format with blocks."""
-        plain = not request.weighted and request.constraint is None and self.phi.frontier is None and self.phi.share > 0
+        plain = not request.weighted and request.constraint is None and self.phi.share > 0
         # Truncation may leave nothing to go on with behind a field that was drawn for its own sake.
         return plain and not request.settings.truncation and request.table.guide.blocks
 

@@ -15,7 +15,6 @@ import numpy as np
 from ...errors import COST, BudgetError, InterruptedDraws
 from ...lm.watch import Progress, current, follow, limited
 from ...numerics.weights import log_difference, log_mean, ratio
-from ...phi.estimator import ProposalPhi
 from ...phi.tree.best_first import BestFirst, expand_for_walks, expand_usual, grow_trees, is_decided
 from ...phi.tree.evaluator import Evaluator, Pair
 from ...phi.tree.evidence import Evidence, Wave
@@ -33,7 +32,6 @@ class TreeCall:
     """A request with the trees of its prompts, those of short languages expanded: as for walks, or, of any length, ``enumerated``.
 
     ``trees``, ``max_bytes``: The tree of each prompt, in their order, and the memory that each may take.
-    ``frontier``: The estimator that is asked about every prefix that the trees meet.
     ``ahead``: Whether tokens may be drawn ahead in place of whole distributions: for attempts by rejection, which go down and look
         at nothing.
     ``evaluator``: Expands the nodes of all trees.
@@ -45,7 +43,6 @@ class TreeCall:
         trees: Sequence[BoundsTree],
         max_bytes: int,
         draft: Prefetch | None = None,
-        frontier: ProposalPhi | None = None,
         *,
         enumerated: bool = False,
         ahead: bool = False,
@@ -56,8 +53,6 @@ class TreeCall:
             request.settings,
             request.prompts,
             trees,
-            frontier=frontier,
-            stream=partial(request.stream, number=Stream.ESTIMATE),
             ahead=partial(request.stream, number=Stream.AHEAD) if ahead else None,
             top=request.top or 0,
         )
@@ -246,7 +241,7 @@ class ExactSampler(Sampler):
         Raises :class:`DraftError`: the drafter raised, or proposed what is no draft.
         """
         phi, enumerated = self.phi, self.phi.tolerance > 0
-        with limited(phi.effort.seconds), self.store.lend(*request.tree_key, starts=request.starts) as trees:
+        with limited(phi.effort.seconds), self.store.lend(*request.tree_key) as trees:
             # Searches and residual attempts tell what ends a text from what does not, and go by whole distributions.
             ahead = not (phi.normalizers or enumerated)
             share = self.store.share(len(trees))

@@ -11,7 +11,6 @@ from torch import Tensor
 from outlines_phi import (
     SMC,
     AutoPhi,
-    BigramDPPhi,
     ExactPhi,
     LearnedPhi,
     LocalPhi,
@@ -93,12 +92,6 @@ class Method:
         return sampler_for(phi, TreeStore(), self.options)
 
 
-FRONTIERS: dict[str, Phi] = {
-    "auto-learned": AutoPhi(frontier=PractisedPhi()),
-    "auto-bigram": AutoPhi(frontier=BigramDPPhi()),
-}
-"""The tree with an estimator at its frontier; measured where they are asked for."""
-
 CERTIFIED: dict[str, Phi] = {
     "exact-0.1": ExactPhi(tolerance=0.1),
     "exact-0.01": ExactPhi(tolerance=0.01),
@@ -127,17 +120,16 @@ def known_estimators() -> dict[str, Phi]:
     found.update({name: phi() for name, phi in ESTIMATORS.items() if phi is not LookaheadPhi})
     found[LearnedPhi.name] = PractisedPhi()
     whole = {name: found.pop(name) for name in (ExactPhi.name, AutoPhi.name)}
-    return {**found, **CERTIFIED, **whole, **FRONTIERS}
+    return {**found, **CERTIFIED, **whole}
 
 
 def methods(estimators: Iterable[str] | None = None, samplers: Iterable[str] | None = None) -> list[Method]:
     """Return the methods to compare: every sampler with every estimator that it can run.
 
-    By default all estimators but those of :data:`FRONTIERS`, with the samplers that :data:`SAMPLERS` shows them with.
+    By default all estimators, with the samplers that :data:`SAMPLERS` shows them with.
     """
     known = known_estimators()
-    distinct = [name for name, phi in known.items() if name == phi.name or name in CERTIFIED]
-    chosen = _known("estimator", distinct if estimators is None else estimators, known)
+    chosen = _known("estimator", known if estimators is None else estimators, known)
     runners = _known("sampler", SAMPLERS if samplers is None else samplers, SAMPLERS)
     shown = {name: (of or known) if samplers is None else known for name, (_, of) in SAMPLERS.items()}
     pairs = [(estimator, sampler) for sampler in runners for estimator in chosen if estimator in shown[sampler]]
