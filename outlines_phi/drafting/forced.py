@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal, final
+from weakref import proxy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +97,7 @@ class _ForcedText:
 
     def __init__(self, run: DraftRun, way: Way) -> None:
         self._vocabulary, self._encode = run.vocabulary, run.encode
-        self._texts = ForcedTexts(run.table.guide)
+        self._texts = ForcedTexts(proxy(run.table.guide))  # what is kept with a table keeps no guide alive
         self._propose = self._texts.after if way == "after" else self._texts.ending
         self._made, self._unsettled = lru_cache(DRAFTS_KEPT)(self._make), lru_cache(DRAFTS_KEPT)(self._count_unsettled)
 

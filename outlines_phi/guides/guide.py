@@ -63,6 +63,7 @@ class Guide(ABC):
     blocks: bool = False
     """True if texts have blocks: members of objects, items of arrays, named groups; see :meth:`begins_block`."""
     phrases: BannedPhrases | None = None  # The banned phrases that were kept out of the language; `None` for nothing
+    full: bool = False  # True if so many states were met that calls that begin use another guide, :meth:`afresh`
 
     def text(self, tokens: Iterable[int], *, ended: bool = True) -> bytes:
         """Return the text that ``tokens`` write; where it has not ``ended``, as much of it as is certain."""
@@ -73,6 +74,10 @@ class Guide(ABC):
         """Return the member that ``tokens`` write, begin with, or hold, special tokens as machines step by them."""
         written = self.vocabulary.decode(tokens)
         return written if self.match is None else self.match.member(written)
+
+    def afresh(self) -> Guide:
+        """Return a guide of the same texts that has met no state yet; itself where states are known beforehand."""
+        return self
 
     @property
     def ends_by_tokens(self) -> bool:

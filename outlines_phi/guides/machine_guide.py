@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import pickle
 import threading
 from abc import abstractmethod
 from typing import Any, final
@@ -29,6 +30,9 @@ MOST_STEPPED = 1 << 14
 
 MOST_COMPLETED = 1 << 17
 """Places of which the completion is kept."""
+
+MOST_PLACES = 1 << 15
+"""Places that a guide numbers, give or take one call; those of texts that are kept have several kilobytes each."""
 
 _UNKNOWN = -1
 
@@ -111,6 +115,16 @@ class PlaceGuide(Guide):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.machine, self.vocabulary)
+
+    @property
+    def full(self) -> bool:  # type: ignore[override]
+        """See :attr:`Guide.full`."""
+        return len(self._places) > MOST_PLACES
+
+    def afresh(self) -> Guide:
+        """See :meth:`Guide.afresh`: the machine makes its parts anew, too."""
+        make, (machine, *others) = self.__reduce__()
+        return make(pickle.loads(pickle.dumps(machine)), *others)
 
     def min_tokens(self, state: int) -> int:
         """See :meth:`Guide.min_tokens`: of one completion."""

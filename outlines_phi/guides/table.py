@@ -172,6 +172,16 @@ class Table:
         self.vocabulary = guide.vocabulary
         self.start = guide.start
         self._guide, self._thoughts_alone = ref(guide), False  # part of keys that keep no guide alive
+        self._later: Table | None = None
+
+    @property
+    def current(self) -> Table:
+        """The table that a call that begins now uses: this one, until its guide is full; then that of one that has met nothing."""
+        with self._lock:
+            current = self._later or self
+            if current.guide.full:
+                current = self._later = Table(current.guide.afresh())
+            return current
 
     @cached_property
     def thoughts(self) -> Table:

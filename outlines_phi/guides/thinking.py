@@ -126,6 +126,15 @@ class ThinkingGuide(Guide):
     def __reduce__(self) -> tuple[Any, ...]:
         return ThinkingGuide, (self.answer, self.form, self.strings)
 
+    @property
+    def full(self) -> bool:  # type: ignore[override]
+        """See :attr:`Guide.full`."""
+        return self.answer.full or self._walk.full
+
+    def afresh(self) -> Guide:
+        """See :meth:`Guide.afresh`."""
+        return ThinkingGuide(self.answer.afresh(), self.form, self.strings)
+
     def in_thought(self, state: int) -> bool:
         return state >= _THOUGHT
 

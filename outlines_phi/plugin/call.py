@@ -454,4 +454,4 @@ class Call:
         if self.ban is None and not read and (language is None or isinstance(language, OutlinesLogitsProcessor)):
             return language
         # The loop has stop strings of its own.
-        return MaskLogitsProcessor(replace(self, keywords={}).table(compiled), ban=self.banned)
+        return MaskLogitsProcessor(replace(self, keywords={}).table(compiled).current, ban=self.banned)

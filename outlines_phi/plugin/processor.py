@@ -161,7 +161,8 @@ class TableLogitsProcessor(OutlinesLogitsProcessor):
 
     def reset(self) -> None:
         """Forget the last generation."""
-        self._prefixes.forget()
+        self.table = self.table.current
+        self._prefixes = PrefixTree(self.table)
 
     def process_logits(self, input_ids: Any, logits: Any) -> Any:
         """Return the logits, ``[B, V]``, from which the host draws the next tokens after ``[B, prompt + generated]`` ids.

@@ -401,7 +401,7 @@ class PhiModel(Asynchronous, ABC):
         canonical = options.tokenization == "canonical"
         return Request(
             lm=self.lm,
-            table=table,
+            table=table.current,
             prompts=self.prompt_ids(inputs, thinking=table.guide.thoughts is not None),
             settings=options.settings,
             n=options.n,

@@ -68,8 +68,8 @@ class Composed:
         self._rows[:, within] = np.arange(states + first)
         places = graph.table.astype(np.int64)
         leaf = places < classes
-        self._column = np.where(leaf, np.where(places == NOWHERE, nothing, places), within)
-        self._place = np.where(leaf, root, places)
+        self._column = np.where(leaf, np.where(places == NOWHERE, nothing, places), within).astype(np.int32)
+        self._place = np.where(leaf, root, places).astype(np.int32)
         if closing is not None:
             self._column[root, closing] = closes
         useful = code.useful
@@ -107,7 +107,7 @@ class Composed:
         """The automaton as compiled walks read it; ``None`` where its states have too many bits."""
         if len(self._rows) << self._bits >= 1 << 31:
             return None
-        rows, column, place = (table.astype(np.int32) for table in (self._rows, self._column, self._place))
+        rows = self._rows.astype(np.int32)
         begins = np.arange(len(rows)) >= self._first
         meets = np.zeros((len(KINDS), rows.shape[1]), dtype=bool)
         bounds, classes, as_it_is = (
@@ -120,7 +120,7 @@ class Composed:
                 run, behind = bounds.searchsorted([first, last - 1], "right")
                 kind[classes[run - 1 : behind]] = True
                 kind[-2] |= last > 0x80 and not as_it_is  # spells nothing
-        return Flat(rows, column, place, self._alive, self._ends, begins, meets, self._bits, self._root)
+        return Flat(rows, self._column, self._place, self._alive, self._ends, begins, meets, self._bits, self._root)
 
     @cached_property
     def entry(self) -> Automaton | None:

@@ -17,7 +17,7 @@ import outlines
 import pytest
 import torch
 from outlines.models.vllm import VLLM, AsyncVLLM
-from outlines.types import cfg, json_schema, regex
+from outlines.types import CFG, cfg, json_schema, regex
 from outlines.types.dsl import JsonSchema
 from pydantic import BaseModel
 
@@ -36,7 +36,9 @@ from outlines_phi import (
     UnsupportedError,
 )
 from outlines_phi.errors import ModelError, VocabularyError
+from outlines_phi.guides.grammar import cfg_guide
 from outlines_phi.guides.stopping import Stops
+from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts.vllm_server import phi_vllm, served_walks
 from outlines_phi.plugin.hosts.vllm_server.phi_vllm import PhiVLLM
@@ -54,7 +56,7 @@ from outlines_phi.plugin.types.output_types import to_language
 from outlines_phi.plugin.types.tables import CompiledTypes
 from tests.hosts.fake_engine import FakeClient, client_of, configuration, vllm_or_stand_ins, without_coin
 from tests.hosts.test_hosts import FEATURES
-from tests.languages import LANGUAGES, VOCABULARY, Language, p_value, pooled_p_value
+from tests.languages import GRAMMARS, LANGUAGES, VOCABULARY, Language, p_value, pooled_p_value
 from tests.leaks import leaks
 from tests.naming import named
 from tests.precision import NATS, near_log
@@ -610,6 +612,17 @@ class TestEngines:
         for n in (1, 12):
             generator.sample_batch(prompts, n=n, max_new_tokens=SHORT.budget, phi="exact")
         assert most / 4 < sum(tree.bytes for tree in trees.values()) <= most
+
+    def test_guides_that_are_full_are_replaced(self, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(cfg_guide, "MOST_STACKS", 25)
+        client = small(GRAMMARS[0])
+        vars(client)["generators"] = {GRAMMARS[0].pattern: Generator(wrap(client), CFG(GRAMMARS[0].pattern))}
+        found, tables = list[tuple[int, ...]](), set[Table]()
+        for seed in range(5):
+            found += ids(drawn(client, GRAMMARS[0], 10, seed=seed))
+            tables |= {tree.table for tree in client.engine.processor.served.trees.values()}
+        assert len(tables) > 1 and sum(not table.guide.full for table in tables) <= 1
+        assert p_value(found, GRAMMARS[0].reference().mu) > ALPHA
 
     def test_other_requests_are_left_alone(self, small: Any) -> None:
         client = small(MAKES)

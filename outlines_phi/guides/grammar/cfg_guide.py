@@ -34,6 +34,8 @@ tops are met for a first time."""
 
 _KEPT_TOPS = 4096  # Of how many tops of stacks it is kept what they decide
 
+MOST_STACKS = 1 << 18  # Stacks that a guide keeps, give or take one call
+
 _ENDED = DEAD  # In place of the lexer's state: the text has ended
 
 
@@ -277,6 +279,15 @@ class CFGGuide(Guide):
     def __reduce__(self) -> tuple[Any, ...]:
         with self._lock:  # other threads go on to meet states
             return _restored, (__version__, pickle.dumps((self.spanner, self.parser, self.completion)))
+
+    @property
+    def full(self) -> bool:  # type: ignore[override]
+        """See :attr:`Guide.full`."""
+        return len(self.parser) > MOST_STACKS
+
+    def afresh(self) -> Guide:
+        """See :meth:`Guide.afresh`."""
+        return CFGGuide(self.spanner, Parser(self.grammar, self.parser.tables))
 
     def row(self, state: int) -> Row:
         return Row(self.partition_of(state), self._targets(state))

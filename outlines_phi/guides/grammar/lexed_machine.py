@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from .completion import Completion
 from .grammar import Grammar
 from .lexing.lexer import START, Lexer, Word
 from .lexing.spanner import Spanner
+from .parsing.lr_tables import LRTables
 from .parsing.parser import ERROR, Parser
 from .shared_lexemes import told_apart_by_rules
 
@@ -36,6 +37,13 @@ class LexedMachine(ByteMachine[LexedPlace]):
         self.lexer, self.parser, self.grammar = lexer, parser, parser.grammar
         self.start = LexedPlace(parser.start, START)
         self._rows: dict[int, list[tuple[int, int]]] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LexedMachine._anew, (self.lexer, self.grammar, self.parser.tables)
+
+    @classmethod
+    def _anew(cls, lexer: Lexer, grammar: Grammar, tables: LRTables) -> LexedMachine:
+        return cls(lexer, Parser(grammar, tables))
 
     @classmethod
     def of(cls, grammar: Grammar) -> LexedMachine:

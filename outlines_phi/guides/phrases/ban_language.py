@@ -31,6 +31,8 @@ SEARCHED = 5_000  # The most pairs of states searched for an end from one pair
 _UNKNOWN, _BLOCKED = -1, -2
 """``min_tokens`` of a pair not looked at yet, and of one for which a shortest sequence of the left guide holds a phrase."""
 
+MOST_PAIRS = 1 << 18  # Pairs that a guide numbers, give or take one call
+
 _SHOWN = 20  # The number of bytes of a prompt in messages
 
 
@@ -67,6 +69,15 @@ class ProductGuide(BanningGuide):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ProductGuide, (self.left, self.right)
+
+    @property
+    def full(self) -> bool:  # type: ignore[override]
+        """See :attr:`Guide.full`."""
+        return self.left.full or len(self._pairs) > MOST_PAIRS
+
+    def afresh(self) -> Guide:
+        """See :meth:`Guide.afresh`."""
+        return ProductGuide(self.left.afresh(), self.right)
 
     @kept_of_states
     def row(self, state: int) -> Row:

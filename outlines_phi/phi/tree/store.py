@@ -88,6 +88,8 @@ class TreeStore:
             raise
         finally:
             self._sizes |= {key: tree.bytes for key, tree in lent.items() if kept is self._trees}
+            if table.guide.full:  # further calls have another one, and would never find its trees
+                self._trees = OrderedDict((key, tree) for key, tree in self._trees.items() if tree.table is not table)
             self.trim()
 
     def share(self, trees: int) -> int:

@@ -259,6 +259,8 @@ class ServedWalks:
         for tree in grown:
             standing = (walk for walk in self.walks if isinstance(walk, ExactWalk) and walk.tree is tree)
             tree.evict(self._max_tree_bytes // 4, (walk.attempt.node for walk in standing))
+        if any(tree.table.guide.full for tree in grown):  # nobody asks for these any more
+            self.trees = OrderedDict((key, tree) for key, tree in self.trees.items() if not tree.table.guide.full)
         while grown and (
             len(self.trees) > TREES or sum(tree.bytes for tree in self.trees.values()) > self._max_tree_bytes
         ):
@@ -282,7 +284,7 @@ class ServedWalks:
             return EngineWalk(WalkEnd.READY)
         if not prompt:
             raise ValueError("the engine gives no tokens of the prompt")
-        table = self._compiled.of_written(call.language, call.ban, call.stops)
+        table = self._compiled.of_written(call.language, call.ban, call.stops).current
         start = table.start_after(prompt)
         least = table.guide.min_tokens(start)
         if least >= UNREACHABLE:
