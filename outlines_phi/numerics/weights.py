@@ -122,8 +122,9 @@ def draw(weights: NDArray[np.floating], rng: np.random.Generator) -> int:
 def at_quantile(weights: NDArray[np.floating], quantile: float) -> int:
     """Return the index at one quantile, as :func:`at_quantiles`, without the overhead of arrays of one."""
     cumulative = weights.cumsum(dtype=np.float64)
-    total = cumulative[-1]
-    return int(min(cumulative.searchsorted(quantile * total, side="right"), cumulative.searchsorted(total)))
+    total = float(cumulative[-1])
+    side, mass = ("right", quantile * total) if quantile * total < total else ("left", total)
+    return int(cumulative.searchsorted(mass, side=side))
 
 
 def at_quantiles(weights: NDArray[np.floating], quantiles: NDArray[np.float64] | float) -> NDArray[np.int64]:

@@ -126,7 +126,6 @@ OUTSIDE: list[tuple[type, dict[str, Any], str]] = [
     (LookaheadPhi, {"effort": Effort(seconds=2)}, "Leave seconds out"),
     (LookaheadPhi, {"release": "early", "weights": True}, "release='window'"),
     (LookaheadPhi, {"release": "early", "window": 4}, "window="),
-    (AutoPhi, {"frontier": "learned"}, r"LearnedPhi\(\)"),
     (AutoPhi, {"candidates": 0}, "candidates=0"),
     (AutoPhi, {"share": -0.1}, "share=-0.1"),
     (Effort, {"seconds": 0}, "positive number"),

@@ -126,8 +126,8 @@ def test_a_tree_that_loses_faint_tokens_is_found_out(monkeypatch: pytest.MonkeyP
     """Power control: live tokens that single precision cannot hold beside the likeliest one."""
 
     class Flushed(Distribution):  # type: ignore[misc]
-        def __init__(self, moves: Any, live: Any, h: Any, top: Any) -> None:
-            super().__init__(moves, np.where(live < live.max(initial=-math.inf) - 103, -np.inf, live), h, top)
+        def __init__(self, moves: Any, live: Any, top: Any) -> None:
+            super().__init__(moves, np.where(live < live.max(initial=-math.inf) - 103, -np.inf, live), top)
 
     monkeypatch.setattr(tree, "Distribution", Flushed)
     lost = [one.reference.log_phi - one.enumerated().log_bounds[1] > 1 for one in cold(torch.float32)]

@@ -111,7 +111,7 @@ def rescored(values: BackedUpValues, node) -> list[float]:
     for below in node.path():
         parent = below.parent
         free, usual, beyond = values.free(parent), values.usual(parent), values.beyond(parent)
-        log_totals = [log_sum(free.log_mass + usual), log_sum(free.log_expected + beyond)]
+        log_totals = [log_sum(free.log_mass + usual), log_sum(free.log_mass + beyond)]
         for child in parent.children.values():
             log_v = np.array([usual[free.states.searchsorted(child.state)], values.of(parent, child)])
             log_totals = np.logaddexp(log_totals, child.log_step + log_v)
