@@ -22,7 +22,7 @@ def without_coin(self: Attempts, attempt: Attempt) -> bool | None:
 def first_to_finish(self: Attempts) -> None:
     """Read successes as they come, whatever was launched before them."""
     for number in list(self._finished):
-        node = self._finished.pop(number)
+        node, _ = self._finished.pop(number)
         self.read += 1
         if node is not None and not self.satisfied:
             self.accepted.append(node)

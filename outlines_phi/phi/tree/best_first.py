@@ -393,11 +393,11 @@ def expand_for_walks(trees: Sequence[BoundsTree], evaluator: Evaluator) -> Fores
     is no new one: the bounds stay as they are.
     """
     expand_usual(trees, evaluator, USUAL, FIRST)
-    short = {tree for tree in trees if usual_prefixes(tree, first_bytes=True) is not None}
 
     def beside(wanted: Sequence[Pair]) -> Iterator[Pair]:
-        for tree in dict.fromkeys(tree for tree, node in wanted if not node.expanded and tree in short):
-            yield from ((tree, node) for node in likeliest(tree) if not node.expanded)
+        for tree in dict.fromkeys(tree for tree, node in wanted if not node.expanded):
+            if usual_prefixes(tree, first_bytes=True) is not None:
+                yield from ((tree, node) for node in likeliest(tree) if not node.expanded)
 
     return beside
 

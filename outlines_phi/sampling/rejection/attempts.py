@@ -119,8 +119,7 @@ class Attempts(ABC):
         self._watch = current()
         self._spent_before = tree.expansions
         self._waiting: list[Attempt] = []
-        self._finished: dict[int, Node | None] = {}
-        self._turns: dict[int, int] = {}
+        self._finished: dict[int, tuple[Node | None, int]] = {}  # by number: the member found, and the turns
         self.read = self.turns = 0
         self.accepted: list[Node] = []
         self.longest = tree.fewest_tokens(tree.root)
@@ -154,7 +153,14 @@ class Attempts(ABC):
                 break
             check_interruption()  # where the tree knows everything, all draws are made here
             for attempt in moving:
-                self._take(attempt, self._walk(attempt))
+                success = self._walk(attempt)
+                if success is None:
+                    attempt.turns += 1
+                    self.longest = max(self.longest, self.tree.fewest_tokens(attempt.node))
+                    self._waiting.append(attempt)
+                    continue
+                self._finished[attempt.number] = attempt.node if success else None, attempt.turns
+                self.launches.successes += success
             moving = []
             self._read_in_order()
         if self.satisfied:
@@ -184,21 +190,9 @@ class Attempts(ABC):
         """Drop distributions down to the bound of memory. Nodes and bounds stay: walks under way keep their distribution."""
         self.tree.drop_distributions(self._max_bytes)
 
-    def _take(self, attempt: Attempt, success: bool | None) -> None:
-        """Take note of what :meth:`_walk` has come to."""
-        if success is None:
-            attempt.turns += 1
-            self.longest = max(self.longest, self.tree.fewest_tokens(attempt.node))
-            self._waiting.append(attempt)
-            return
-        self._finished[attempt.number] = attempt.node if success else None
-        if success:
-            self._turns[attempt.number] = attempt.turns
-        self.launches.successes += success
-
     def _read_in_order(self) -> None:
         while self.read in self._finished and not self.satisfied:
-            node, turns = self._finished.pop(self.read), self._turns.pop(self.read, 0)
+            node, turns = self._finished.pop(self.read)
             self.read += 1
             if node is not None:
                 self.accepted.append(node)
