@@ -187,7 +187,7 @@ class ForcedTexts:
         row = self._guide.row(state)
         live = self._live(state)
         first, classes = self._first[live], row.partition.class_of[live]
-        distances = self._guide.min_tokens_of(row.targets)
+        distances = self._guide.distances_after(state)
         nearest = distances[row.targets > DONE].min(initial=UNREACHABLE)
         ways = np.flatnonzero(_present(first[distances[classes] == nearest]))
         if not last or last in BLANKS or not (first == last[0]).any() or len(ways) != 1 or ways[0] == last[0]:

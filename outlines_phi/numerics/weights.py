@@ -123,8 +123,11 @@ def at_quantile(weights: NDArray[np.floating], quantile: float) -> int:
     """Return the index at one quantile, as :func:`at_quantiles`, without the overhead of arrays of one."""
     cumulative = weights.cumsum(dtype=np.float64)
     total = float(cumulative[-1])
-    side, mass = ("right", quantile * total) if quantile * total < total else ("left", total)
-    return int(cumulative.searchsorted(mass, side=side))
+    return int(
+        cumulative.searchsorted(quantile * total, side="right")
+        if quantile * total < total
+        else cumulative.searchsorted(total)
+    )
 
 
 def at_quantiles(weights: NDArray[np.floating], quantiles: NDArray[np.float64] | float) -> NDArray[np.int64]:
