@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal, final
-from weakref import proxy
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,7 +97,7 @@ class _ForcedText:
 
     def __init__(self, run: DraftRun, way: Way) -> None:
         self._vocabulary, self._encode = run.vocabulary, run.encode
-        self._texts = ForcedTexts(proxy(run.table.guide))  # what is kept with a table keeps no guide alive
+        self._texts = ForcedTexts(run.table.guide)
         self._propose = self._texts.after if way == "after" else self._texts.ending
         self._made, self._unsettled = lru_cache(DRAFTS_KEPT)(self._make), lru_cache(DRAFTS_KEPT)(self._count_unsettled)
 
@@ -159,13 +159,19 @@ class ForcedTexts:
     """
 
     def __init__(self, guide: Guide) -> None:
-        self._guide, self._tokens = guide, guide.vocabulary.tokens
+        self._held, self._tokens = ref(guide), guide.vocabulary.tokens  # what is kept with a table keeps no guide alive
         self._trie = Trie.of(guide.vocabulary)
         nodes = np.arange(len(self._trie))  # the node of the first byte, of every node
         for start, end in zip(self._trie.levels[2:-1], self._trie.levels[3:], strict=True):
             nodes[start:end] = nodes[self._trie.parent[start:end]]
         self._first = self._trie.byte[nodes[self._trie.node_of]]  # the first byte of every token
         self._step = lru_cache(STATES_KEPT)(self._one_step)
+
+    @property
+    def _guide(self) -> Guide:
+        guide = self._held()
+        assert guide is not None
+        return guide
 
     def after(self, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
         """Return the text that everything after ``state`` begins with, and the state after it.

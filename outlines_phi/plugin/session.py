@@ -256,7 +256,6 @@ class PhiModel(Asynchronous, ABC):
         match self._sampler(call.phi, options, table):
             case ThinkingSampler() as sampler:
                 final = thinking(sampler, request, self._drawing, options)
-                return self._alive(pieces(final, table.guide) if request.top is None else final)
             case AncestralSampler() | LookaheadSampler() as sampler:
                 if request.constraint is not None:
                     raise UnsupportedError(
@@ -264,10 +263,9 @@ class PhiModel(Asynchronous, ABC):
                         f"whether {request.constraint} lets a token stay is known only at the end."
                     )
                 final = stepped(sampler, request, self._drawing)
-                return self._alive(pieces(final, table.guide) if request.top is None else final)
             case _:
                 final = accepted(partial(self.draw, [prompt], table, call.phi, options), options)
-                return pieces(final, table.guide) if request.top is None else final
+        return self._alive(pieces(final, table.guide) if request.top is None else final)
 
     def _alive(self, made: Pieces) -> Pieces:
         """Yield pieces; drafters only borrow the tokenizer, which lives as long as this model."""

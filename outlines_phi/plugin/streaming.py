@@ -274,7 +274,9 @@ class Worker:
         except asyncio.CancelledError:
             interruption.asked = True
             job.cancel()
-            await _outlast(ended)
+            while not ended.is_set():  # however often the task is cancelled meanwhile
+                with suppress(asyncio.CancelledError):
+                    await ended.wait()
             raise
         result = job.result()
         return cast(Result, await result if inspect.isawaitable(result) else result)
@@ -310,10 +312,3 @@ class Asynchronous:
     def astream(self, *arguments: Any, **keywords: Any) -> AsyncGenerator[Any, None]:
         """Yield the pieces of ``stream`` without blocking the event loop; as :meth:`agenerate`."""
         return self.worker.stream(partial(cast(Any, self).stream, *arguments, **keywords))
-
-
-async def _outlast(ended: asyncio.Event) -> None:
-    """Wait for ``ended``, however often the task is cancelled meanwhile."""
-    while not ended.is_set():
-        with suppress(asyncio.CancelledError):
-            await ended.wait()
