@@ -95,7 +95,7 @@ def schemas(
         task, end = tasks[number % len(tasks)], f"_{number // len(tasks)}" if number >= len(tasks) else ""
         names = members(task["schema"])
         try:
-            table = types.of_type(JsonSchema(json.dumps(renamed(task["schema"], end, names))))
+            table = types.of(JsonSchema(json.dumps(renamed(task["schema"], end, names))))
         except outlines_phi.errors.OutlinesPhiError:
             refused += 1
         else:

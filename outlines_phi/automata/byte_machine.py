@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -50,6 +51,10 @@ class ByteMachine(ABC, Generic[Place]):
     def step(self, place: Place, byte: int) -> Place | None:
         """Return the place after a byte; ``None`` where it is not allowed."""
         return self.steps(place, [byte])[0]
+
+    def afresh(self) -> ByteMachine[Place]:
+        """Return a machine of the same texts that has made no place yet."""
+        return cast(ByteMachine[Place], pickle.loads(pickle.dumps(self)))
 
     @abstractmethod
     def ends(self, place: Place) -> bool:

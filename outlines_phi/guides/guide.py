@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,8 +76,11 @@ class Guide(ABC):
         return written if self.match is None else self.match.member(written)
 
     def afresh(self) -> Guide:
-        """Return a guide of the same texts that has met no state yet; itself where states are known beforehand."""
-        return self
+        """Return a guide of the same texts that has met no state, made as a copy is, of fresh parts; itself unless it is full."""
+        if not self.full:
+            return self
+        make, parts = cast(tuple[Any, Any], self.__reduce__())
+        return cast(Guide, make(*(part.afresh() if isinstance(part, Guide | ByteMachine) else part for part in parts)))
 
     @property
     def ends_by_tokens(self) -> bool:

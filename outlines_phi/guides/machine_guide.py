@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import pickle
 import threading
 from abc import abstractmethod
 from typing import Any, final
@@ -120,11 +119,6 @@ class PlaceGuide(Guide):
     def full(self) -> bool:  # type: ignore[override]
         """See :attr:`Guide.full`."""
         return len(self._places) > MOST_PLACES
-
-    def afresh(self) -> Guide:
-        """See :meth:`Guide.afresh`: the machine makes its parts anew, too."""
-        make, (machine, *others) = self.__reduce__()
-        return make(pickle.loads(pickle.dumps(machine)), *others)
 
     def min_tokens(self, state: int) -> int:
         """See :meth:`Guide.min_tokens`: of one completion."""

@@ -131,10 +131,6 @@ class ThinkingGuide(Guide):
         """See :attr:`Guide.full`."""
         return self.answer.full or self._walk.full
 
-    def afresh(self) -> Guide:
-        """See :meth:`Guide.afresh`."""
-        return ThinkingGuide(self.answer.afresh(), self.form, self.strings)
-
     def in_thought(self, state: int) -> bool:
         return state >= _THOUGHT
 

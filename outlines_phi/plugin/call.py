@@ -141,10 +141,11 @@ class CallOptions:
         given = UNSAID | {name: meant(name, keywords[name]) for name in USED if name in keywords}
         given |= {name: held(name, given[name], defaults) for name in ("temperature", "repetition_penalty")}
         given["top_k"] = None if given["top_k"] == 0 else given["top_k"]  # 0 means none in transformers
-        constraint = given["constraint"]
-        if constraint is not None and not isinstance(constraint, TextConstraint):
-            constraint = TextConstraint(constraint)  # a function of texts is one of their beginnings
-        check_ends(given["ends"], given["open_at"], given["tokenization"], constraint, read_stops(keywords) is not None)
+        if given["constraint"] is not None and not isinstance(given["constraint"], TextConstraint):
+            given["constraint"] = TextConstraint(given["constraint"])  # a function of texts is one of their beginnings
+        refuse_misfits(f"ends={given['ends']!r}", given)
+        if read_stops(keywords) is not None:
+            refuse_misfits("stop strings", given)
         if given["top"] and not given["tokens"]:
             raise UnsupportedError(
                 f"Give tokens=True beside top=, or leave that out. top={given['top']} was given, and alternatives are "
@@ -154,7 +155,7 @@ class CallOptions:
             SamplingSettings(**{field.name: given[field.name] for field in fields(SamplingSettings)}),
             given["num_return_sequences"] or 1,
             given["tokenization"],
-            constraint,
+            given["constraint"],
             given["sampler"],
             resolve_draft(given["draft"], given["draft_length"]),
             ban,
@@ -182,34 +183,6 @@ def read_stops(keywords: Mapping[str, Any]) -> Stops | None:
     every = given if isinstance(given, (list, tuple)) else [given]
     special = tuple(token for one in every if isinstance(one, Special) for token in references(one.written))
     return Stops(tuple(one for one in every if isinstance(one, str)), special, kept=found[0] == "stop_strings")
-
-
-def check_ends(ends: str, at: object, tokenization: str, constraint: TextConstraint | None, stops: bool) -> None:
-    """Refuse options that exclude texts that begin with a member."""
-    if at is not None and ends != "open":
-        raise UnsupportedError(
-            f"Give ends='open' and a regular expression as open_at=, or leave that out. open_at={at!r:.80} was given with {ends=}."
-        )
-    if stops and (ends == "open" or tokenization == "canonical" or constraint is not None):
-        given = (
-            "ends='open'"
-            if ends == "open"
-            else "tokenization='canonical'"
-            if constraint is None
-            else f"constraint={constraint}"
-        )
-        raise UnsupportedError(
-            f"Leave one of the two out: {given} was given beside stop strings, behind which the last token may write more."
-        )
-    if ends == "open" and (tokenization == "canonical" or constraint is not None):
-        given, instead = (
-            ("tokenization='canonical'", "which asks for whole texts")
-            if constraint is None
-            else (f"constraint={constraint}", "which sees what is written after a member too")
-        )
-        raise UnsupportedError(
-            f"Write the rule into the format, or leave ends='open' out: {given} was given, {instead}."
-        )
 
 
 SEARCH_EFFORT = Effort(tokens=100_000)

@@ -386,6 +386,8 @@ _OF_DRAWS = Misfit(
     "Give phi='exact', phi='auto' or a proposal such as phi='local' beside {name}=, or leave it out: {name}= was given "
     "without phi=, and plain masking in {door} has no use for it.",
 )
+_MORE = "behind which the last token may write more"
+_RULE = "Write the rule into the format, or leave {door} out:"
 _STOPPED = "give phi= beside {name}=. {name}= was given without phi=, and {door} has none."
 _SEED = "{why}, or give phi= beside seed=. The loop takes its randomness from there, and seed= was given without phi=."
 
@@ -446,6 +448,26 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
             ("sampler", *_DRAFT, *_ACCOUNTS),
             "Leave one of the two out: {name}= was given with do_sample=False. It is for draws, and the most probable member is "
             "searched for, many prefixes in each model call.",
+        ),
+    ),
+    "ends='text'": (
+        Misfit(
+            ("open_at",),
+            "Give ends='open' and a regular expression as open_at=, or leave that out. open_at={value!r:.80} was given with "
+            "{door}.",
+        ),
+    ),
+    "ends='open'": (
+        Misfit(STOPS, f"Leave one of the two out: {{door}} was given beside stop strings, {_MORE}."),
+        Misfit(
+            ("constraint",), f"{_RULE} constraint={{value}} was given, which sees what is written after a member too."
+        ),
+        Misfit(("tokenization",), f"{_RULE} tokenization={{value!r}} was given, which asks for whole texts."),
+    ),
+    "stop strings": (
+        Misfit(("constraint",), f"Leave one of the two out: constraint={{value}} was given beside {{door}}, {_MORE}."),
+        Misfit(
+            ("tokenization",), f"Leave one of the two out: tokenization={{value!r}} was given beside {{door}}, {_MORE}."
         ),
     ),
     "probabilities()": _LAW,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, final
 from weakref import WeakKeyDictionary, ref
@@ -154,11 +155,17 @@ class DraftSources:
         self._lm = lm
         # Whoever gave a model holds it: the options of the call do, meanwhile.
         self._models: WeakKeyDictionary[Any, TransformersModel] = WeakKeyDictionary()
+        # By tokenizer, which they do not keep alive.
         self._encoders: WeakKeyDictionary[Any, Encode | None] = WeakKeyDictionary()
 
     def of(self, options: DraftOptions | None, phi: Phi, tokenizer: Any) -> Prefetch | None:
         """Return the drafts of a call under ``phi``; ``None`` for none. Errors as :meth:`drafter`."""
-        encode = None if tokenizer is None else self.encode(tokenizer)
+        encode: Encode | None = None
+        if tokenizer is not None and tokenizer not in self._encoders:
+            with suppress(UnsupportedError):  # it adds to its texts
+                encode = CanonicalTokenization(Borrowed(tokenizer), self._lm.vocabulary).encode
+            self._encoders[tokenizer] = encode
+        encode = None if tokenizer is None else self._encoders[tokenizer]
         if options is not None:
             return Prefetch(self.drafter(options, phi), options.length, encode) if options.sources else None
         packed = getattr(self._lm, "road", PACKED) == PACKED
@@ -182,16 +189,6 @@ class DraftSources:
             for source in (*options.sources, *options.guesses)
         ]
         return in_turn(*drafters)
-
-    def encode(self, tokenizer: Any) -> Encode | None:
-        """Return the encoder of texts in tokens of ``tokenizer``, which is not kept alive; ``None`` where it adds to its texts."""
-        if tokenizer not in self._encoders:
-            try:
-                encode = CanonicalTokenization(Borrowed(tokenizer), self._lm.vocabulary).encode
-            except UnsupportedError:
-                encode = None
-            self._encoders[tokenizer] = encode
-        return self._encoders[tokenizer]
 
     def _model(self, given: Any, *, greedy: bool) -> ModelDrafter:
         model = given if isinstance(given, LanguageModel) else getattr(given, "lm", None)  # of a model of this package

@@ -186,7 +186,7 @@ class PhiModel(Asynchronous, ABC):
                 if stock or isinstance(error, OutlinesPhiError):
                     raise
         read_here = output_type is not None and backend is not None
-        language = self.compiled.of_type(output_type, backend) if read_here else output_type
+        language = self.compiled.of(output_type, backend) if read_here else output_type
         return Call.of(correction, language, keywords, usual=None)
 
     def _outlines_form(self, output_type: Any, backend: str | None) -> Any:
@@ -230,7 +230,7 @@ class PhiModel(Asynchronous, ABC):
     def table(self, output_type: Any, ban: BannedPhrases | None = None, *, backend: str | None = None) -> Table:
         """Return the compiled form of ``output_type`` without banned phrases, kept for later calls; ``None`` is free text then."""
         if backend is not None and output_type is not None:
-            output_type = self.compiled.of_type(output_type, backend)
+            output_type = self.compiled.of(output_type, backend)
         return self.compiled.without(output_type, ban)
 
     def clear_cache(self) -> None:

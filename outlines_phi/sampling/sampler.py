@@ -24,6 +24,7 @@ from ..numerics.checks import check_counts, check_fits, counted
 from ..numerics.distributions import AT_ONCE
 from ..phi.constraint import Constraint
 from ..phi.tree.evaluator import Pair
+from ..phi.tree.store import TreeKey
 from ..phi.tree.tree import BoundsTree, Node
 from ..settings import SamplingSettings
 from .draws import Draws
@@ -114,17 +115,7 @@ class Request:
         object.__setattr__(self, "budgets", tuple(budget for _, budget in known))
 
     @property
-    def tree_key(
-        self,
-    ) -> tuple[
-        LanguageModel,
-        SamplingSettings,
-        Table,
-        Sequence[tuple[int, ...]],
-        Sequence[int],
-        Constraint | None,
-        Sequence[int],
-    ]:
+    def tree_key(self) -> TreeKey:
         """The key of the kept trees: the arguments of :meth:`TreeStore.lend`."""
         return self.lm, self.settings, self.table, self.prompts, self.budgets, self.constraint, self.starts
 

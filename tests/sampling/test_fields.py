@@ -259,7 +259,7 @@ class Groups(Blocks):
 
 
 def guide_of(output_type: Any) -> Any:
-    return CompiledTypes(VOCABULARY).of_type(output_type).guide
+    return CompiledTypes(VOCABULARY).of(output_type).guide
 
 
 NAMED = guide_of(TYPES["named groups"])
@@ -360,7 +360,7 @@ def test_a_predicate_on_whole_texts_is_refused() -> None:
 @pytest.mark.parametrize(("output_type", "last"), [(tuple[bool, bool], 3), (list[bool], 3), (bool, None)])
 def test_each_item_of_a_tuple_is_a_block_and_the_first_of_a_list(output_type: Any, last: int | None) -> None:
     printable = Vocabulary.from_tokens(["<eos>", *map(chr, range(0x20, 0x7F))], 0)
-    position = CompiledTypes(printable).of_type(output_type).guide.automaton.positions  # type: ignore[attr-defined]
+    position = CompiledTypes(printable).of(output_type).guide.automaton.positions  # type: ignore[attr-defined]
     assert (None if position is None else int(position.max())) == last
 
 

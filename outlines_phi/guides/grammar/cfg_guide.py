@@ -286,7 +286,7 @@ class CFGGuide(Guide):
         return len(self.parser) > MOST_STACKS
 
     def afresh(self) -> Guide:
-        """See :meth:`Guide.afresh`."""
+        """See :meth:`Guide.afresh`; tables of the lexer and the parser are shared."""
         return CFGGuide(self.spanner, Parser(self.grammar, self.parser.tables))
 
     def row(self, state: int) -> Row:

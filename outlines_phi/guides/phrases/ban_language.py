@@ -75,10 +75,6 @@ class ProductGuide(BanningGuide):
         """See :attr:`Guide.full`."""
         return self.left.full or len(self._pairs) > MOST_PAIRS
 
-    def afresh(self) -> Guide:
-        """See :meth:`Guide.afresh`."""
-        return ProductGuide(self.left.afresh(), self.right)
-
     @kept_of_states
     def row(self, state: int) -> Row:
         if state in (DEAD, DONE):

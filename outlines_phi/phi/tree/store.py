@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import ParamSpec, TypeVar, final
+from typing import ParamSpec, TypeAlias, TypeVar, final
 
 from ...errors import BudgetError, EmptyLanguageError
 from ...guides.table import Table
@@ -16,6 +16,17 @@ from ...settings import SamplingSettings
 from ..constraint import Constraint
 from ..state_values import KeptValues
 from .tree import BoundsTree
+
+TreeKey: TypeAlias = tuple[
+    LanguageModel,
+    SamplingSettings,
+    Table,
+    Sequence[tuple[int, ...]],
+    Sequence[int],
+    Constraint | None,
+    Sequence[int],
+]
+"""The arguments of :meth:`TreeStore.lend`: all that the distributions of the trees of a call depend on."""
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

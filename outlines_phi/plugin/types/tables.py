@@ -96,7 +96,7 @@ class CompiledTypes:
     """
 
     # Languages know no vocabulary: those of types are read once for all models.
-    _languages: ClassVar[Cache[tuple[type, int], tuple[Any, Language]]] = Cache(KEPT)
+    _languages: ClassVar[Cache[tuple[type, int, str | None], tuple[Any, Language]]] = Cache(KEPT)
     _of_all: ClassVar[WeakValueDictionary[str, CompiledTypes]] = WeakValueDictionary()
     _reading: ClassVar = threading.RLock()
 
@@ -114,11 +114,18 @@ class CompiledTypes:
         with cls._reading:
             return cls._of_all.setdefault(vocabulary.fingerprint, cls(vocabulary))
 
-    def of(self, language: Any) -> Table:
+    def of(self, language: Any, backend: str | None = None) -> Table:
         """Return the table of an output type, of what a logits processor allows, of a guide, or a table itself.
 
-        A logits processor whose language cannot be read is refused.
+        A logits processor whose language cannot be read is refused. ``backend`` says who reads a JSON schema; one that is compiled
+        gives one :class:`outlines_phi.SchemaWarning` if the language does not honour it in full.
         """
+        if backend is not None and masks_only(backend):
+            raise UnsupportedError(
+                f"Leave backend={backend!r} out: outlines_phi reads JSON schemas, regular expressions and grammars by "
+                f"itself. {backend} says which token may follow and no more, so only plain masking can use it: "
+                "outlines.Generator(model, T, backend=...), or a call of the model without phi= and banned_phrases=."
+            )
         match language:
             case Table():
                 return self._checked(language)
@@ -141,7 +148,16 @@ class CompiledTypes:
                 raise UnsupportedError(
                     "Give a type, or phi=None: phi= was given without an output type, and free text has nothing to correct."
                 )
-        return self.of_type(language)
+        # Writing a pydantic model as a schema, and that as a pattern, takes longer than a draw. A model that is rebuilt
+        # has another core schema, kept beside its language, so that no other one can have its identity.
+        schema = getattr(language, "__pydantic_core_schema__", None) if isinstance(language, type) else None
+        read = to_core_language if backend == OWN else to_language
+        with self._compiling:
+            if schema is None:
+                return self._of_language(read(language), language)
+            with self._reading:
+                _, found = self._languages.of((language, id(schema), backend), lambda: (schema, read(language)))
+            return self._of_language(found, language)
 
     def without(self, language: Any, ban: BannedPhrases | None, *, watched: bool = False) -> Table:
         """Return the table of what ``language`` allows, as :meth:`of` takes it, without banned phrases; ``None`` is free text then.
@@ -197,32 +213,6 @@ class CompiledTypes:
 
         with self._compiling:
             return self._kept((table, "open", at), make)
-
-    def of_type(self, output_type: Any, backend: str | None = None) -> Table:
-        """Return the table of an output type; ``backend`` says who reads a JSON schema.
-
-        A schema that is compiled gives one :class:`outlines_phi.SchemaWarning` if the language does not honour it in full.
-        """
-        if backend is not None and masks_only(backend):
-            raise UnsupportedError(
-                f"Leave backend={backend!r} out: outlines_phi reads JSON schemas, regular expressions and grammars by "
-                f"itself. {backend} says which token may follow and no more, so only plain masking can use it: "
-                "outlines.Generator(model, T, backend=...), or a call of the model without phi= and banned_phrases=."
-            )
-        # Writing a pydantic model as a schema, and that as a pattern, takes longer than a draw. A model that is rebuilt
-        # has another core schema, kept beside its language, so that no other one can have its identity.
-        schema = getattr(output_type, "__pydantic_core_schema__", None) if isinstance(output_type, type) else None
-        with self._compiling:
-            language: Language
-            if backend == OWN:
-                language = to_core_language(output_type)
-            elif schema is None:
-                language = to_language(output_type)
-            else:
-                make = lambda: (schema, to_language(output_type))  # noqa: E731
-                with self._reading:
-                    _, language = self._languages.of((output_type, id(schema)), make)
-            return self._of_language(language, output_type)
 
     def of_written(self, language: Language | None, ban: BannedPhrases | None, stops: Stops | None = None) -> Table:
         """Return the table of what :meth:`written` returned elsewhere, for another vocabulary."""

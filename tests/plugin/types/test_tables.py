@@ -95,7 +95,7 @@ def test_of_takes_whatever_says_what_may_be_written(compiled: CompiledTypes, mod
     table = Table(guide)
     assert compiled.of(table) is table is compiled.of(MaskLogitsProcessor(table))
     assert compiled.of(guide).guide is guide
-    assert compiled.of(ANSWER) is compiled.of_type(ANSWER)
+    assert compiled.of(ANSWER) is compiled.of(ANSWER)
 
 
 def foreign() -> Any:
@@ -200,7 +200,7 @@ def test_a_large_regular_expression_is_read_as_it_is_needed(
     """It allows the same tokens as one that is lifted as a whole."""
     lifted = FSMGuide.from_automaton(compile_regex(pattern), model.lm.vocabulary)
     monkeypatch.setattr(patterns, "LARGE", 0)
-    guide = compiled.of_type(regex(pattern)).guide
+    guide = compiled.of(regex(pattern)).guide
     pairs = [(guide.start, lifted.start)]
     for here, there in pairs:
         assert type(guide) is not FSMGuide and guide.min_tokens(here) >= lifted.min_tokens(there)
