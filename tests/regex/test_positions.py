@@ -159,6 +159,9 @@ SETS = {
     "no short one": ~StringSet.of_values(["", *RAW_ASCII]),
     "pattern and lengths": StringSet.matching("^(?:[aé😀]b?)*$") & StringSet.of_lengths(2, 400),
     "no such": StringSet.matching("^[^a]*$") & ~StringSet.of_values(["b", "é"]),
+    "some left": StringSet.matching("^[aé]{2,3}$").without(["aa", "éé", "aéa", "aaa", "b"]),
+    "one left": StringSet.matching("^[aé]{2}$").without(["aa", "éé", "aé"]),
+    "short ones": StringSet.of_lengths(0, 3).without(["", "a", "é", "ab😀"]),
 }
 
 
@@ -173,7 +176,7 @@ def test_bytes_are_those_of_the_automaton(name: str, ascii: bool) -> None:
     """The next bytes, the number needed, and the end of a string agree, on random ways."""
     strings, rng = SETS[name], random.Random(name)
     automaton = quoted(strings, ascii=ascii)
-    if strings.values is not None and not strings.without:
+    if strings.values is not None:
         automaton = (automaton & compile_regex(WRITTEN)).trim()
     pieces = [b'"', b"\\", b"u", b"\\u00", b"e9", b"D83d", b"\\ude", b"00", b"ab", *(text.encode() for text in NAMES)]
     closed = 0

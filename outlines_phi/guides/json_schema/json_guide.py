@@ -32,12 +32,6 @@ LONGEST = 1_000
 """The most bytes of a completion that are tiled."""
 
 
-def _is_known_later(at: Configuration) -> bool:
-    """Return True if the state keeps the text that is read: of values that must differ, or of names that are counted."""
-    state = at.state
-    return (at.stack is not None and at.stack.keeps) or (isinstance(state, Key) and state.counts and state.text != b"")
-
-
 _UNREAD = 1 << 40
 """From here on states have the numbers of another state and a token: behind tokens of which each leads to a state of its own."""
 
@@ -239,8 +233,12 @@ class JSONGuide(PlaceGuide):
         return _UNREAD + before * len(self.vocabulary)
 
     def _first(self, place: Configuration) -> FirstStep:
-        size = self.machine.size(place)
-        looked_at = 0 < size <= LONGEST and not _is_known_later(place)
+        size, state = self.machine.size(place), place.state
+        # The text that is read is kept: of values that must differ, or of names that are counted.
+        keeps = (place.stack is not None and place.stack.keeps) or (
+            isinstance(state, Key) and state.counts and state.text != b""
+        )
+        looked_at = 0 < size <= LONGEST and not keeps
         found = self.machine.nearer(place, size, self._likely(place.state)) if looked_at else None
         return FirstStep(size + 1) if found is None else FirstStep(size, *found)
 

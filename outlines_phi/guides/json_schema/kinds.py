@@ -341,7 +341,7 @@ def scalars_of(kinds: Kinds, formula: Formula) -> frozenset[Hashable] | None:
         return None
     strings = kinds.strings(formula)
     numbers = [kinds.numbers(formula, plain=plain).members for plain in (True, False)]
-    if (strings.values is None or strings.without) and not strings.is_empty or None in numbers:
+    if strings.values is None and not strings.is_empty or None in numbers:
         return None
     literals = kinds.kinds_of(formula).intersection(LITERALS)
     return frozenset(

@@ -101,6 +101,13 @@ class TokenForest(Shared):
         """Return the nodes of the trie that a node stands for."""
         return np.array([node]) if node < len(self.trie) else self._sets[node - len(self.trie)]
 
+    def subtree(self, node: int) -> NDArray[np.int64]:
+        """Return the nodes of the trie at and below those that a node stands for, in ascending order."""
+        found = [self.nodes(node)]
+        while len(found[-1]):
+            found.append(self.trie.below(found[-1])[0])
+        return np.sort(np.concatenate(found))
+
     def children(self, node: int) -> dict[int, int]:
         """Return the child by each byte."""
         if node < len(self.trie):
@@ -215,7 +222,7 @@ class Split:
     def word(self, spelled: Sequence[Spelled | None], tables: ForestTables) -> int:
         """Return the number of the packed mask of the tokens after which a member of some of the sets may come."""
         alive = self.alive(spelled)
-        return self._once(("word", alive.tobytes()), (), lambda: tables.word(self, alive))
+        return self._once(("word", alive.tobytes()), (), lambda: tables.word(self.stays.of(alive)))
 
     def onward(self, spelled: Sequence[Spelled | None], number: int) -> tuple[Spelled | None, ...]:
         """Return the spelled values after the tokens of a group; ``None`` for those that read on no more."""
@@ -356,12 +363,12 @@ class ForestTables(Shared):
         found = self.forest.kept.of(key, make, lambda _: 1000) if begun else None
         return found and (found, tuple(places.values()))
 
-    def word(self, split: Split, alive: NDArray[np.bool_]) -> int:
-        """Return the number of a packed mask of some groups of tokens that stay."""
-        bits = np.zeros(32 * self.width, bool)
-        bits[self.forest.trie.ending(split.stays.of(alive))[0]] = True
-        number = self.new_word()
-        self.words[number] = np.packbits(bits, bitorder="little").view(np.uint32)
+    def word(self, nodes: NDArray[np.integer], but: int = -1) -> int:
+        """Return the number of a packed mask of the tokens that end at some nodes; of those of mask ``but`` that do not."""
+        bits, number = np.zeros(32 * self.width, bool), self.new_word()
+        bits[self.forest.trie.ending(nodes)[0]] = True
+        word = np.packbits(bits, bitorder="little").view(np.uint32)
+        self.words[number] = word if but < 0 else self.words[but] & ~word
         return number
 
     def is_known(self, node: int) -> bool:

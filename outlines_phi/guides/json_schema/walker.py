@@ -43,18 +43,27 @@ class Interior:
     Attributes
     ----------
     ends
-        Nodes on the paths of listed texts, each with the state there; they come before what ``split`` says.
+        Nodes on the paths of listed texts, each with the state there, ``None`` where no member begins so; they come before what
+        ``split`` says.
     listed
         Nodes behind the closing quotes of listed texts, each with the edge of the quote.
     """
 
     def __init__(self, forest: TokenForest, state: Text, node: int) -> None:
         self.state, self.node, self._forest = state, node, forest
-        self.ends, self.listed, self._taken = list[tuple[int, State]](), list[tuple[int, ByteEdge]](), list[int]()
+        self.ends, self.listed, self._taken = (
+            list[tuple[int, State | None]](),
+            list[tuple[int, ByteEdge]](),
+            list[int](),
+        )
         for child, edge in _along(forest, state, node):
-            if edge is None or not isinstance(edge.target, Text):
+            if edge is None:  # nor does any text go on below, whatever the automata say
+                gone = forest.subtree(child)
+                self._taken.append(forest.joined(gone))
+                self.ends += ((one, None) for one in gone[forest.trie.is_end[gone]].tolist())
+            elif not isinstance(edge.target, Text):
                 self._taken.append(child)
-                self.listed += [] if edge is None else [(child, edge)]
+                self.listed.append((child, edge))
             elif on_path(edge.target.spelled):
                 self.ends.append((child, edge.target))
 
@@ -81,12 +90,15 @@ class Interior:
     def marked(self, tables: ForestTables) -> tuple[int, list[tuple[int, ByteEdge]]]:
         """Return the number of the packed mask of tokens that stay off the paths, -1 for none, and :attr:`exits`."""
         if (found := tables.marked(self.state.spelled, self.node)) is not None:
-            (word, exits, rests), places = found
+            (word, closing, rests), places = found
             taken = tuple(self._taken)
             if taken not in rests:
-                rests[taken] = [(one, node) for one, nodes in exits if (node := self._rest(nodes)) is not None]
-            return word, [*self.listed, *((node, self.state.closed(places[one])) for one, node in rests[taken])]
-        return -1 if self.split is None else self.split.word(self.state.spelled, tables), self.exits
+                rests[taken] = [(one, node) for one, nodes in closing if (node := self._rest(nodes)) is not None]
+            exits = [*self.listed, *((node, self.state.closed(places[one])) for one, node in rests[taken])]
+        else:
+            word, exits = -1 if self.split is None else self.split.word(self.state.spelled, tables), self.exits
+        gone = [node for node, state in self.ends if state is None]
+        return tables.word(np.array(gone), but=word) if gone and word >= 0 else word, exits
 
     def _rest(self, nodes: NDArray[np.integer]) -> int | None:
         """Return the node that stands for some of the trie, without those of listed texts; ``None`` for none."""
@@ -370,9 +382,9 @@ class Compiled:
             raise UntoldError
         interior = self._interior(state, node)
         word, exits = interior.marked(self.forest)
-        marks = [end for end, _ in interior.ends]
+        marks = [end for end, behind in interior.ends if behind is not None]
         parts = [*marks, *(part for end, edge in exits for part in (end, self._edge(edge)))]
-        for end, _ in (*interior.ends, *exits):
+        for end in (*marks, *(end for end, _ in exits)):
             self.forest.enter(end)
         first, last, made = self._parts, self._parts + len(parts), len(self._records)
         check_room(last, MOST_PARTS)

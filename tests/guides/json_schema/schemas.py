@@ -210,6 +210,7 @@ SETS: dict[str, Any] = {
     "beside others": {"anyOf": [UNIQUE | {"items": {"type": "integer"}}, {"type": "array", "maxItems": 2}]},
     "in parts": {"allOf": [UNIQUE, {"contains": {"type": "integer"}}, {"items": {"enum": [1, "a", None]}}], "minItems": 2},
     "tree": UNIQUE | {"items": {"$ref": "#"}},
+    "patterns with an end": UNIQUE | {"items": {"pattern": "^(a|ab?a?|b+)$", "type": "string"}},
 }  # fmt: skip
 """Schemas of items that must differ."""
 

@@ -125,10 +125,6 @@ class Spacing(NamedTuple):
             return self
         return Spacing(OPEN, self.width, self.step, tells=not self.step)
 
-    def in_lines(self, step: int) -> Spacing:
-        """Return the layout once a line is begun behind the bracket."""
-        return self._replace(style=LINES, width=self.width + step, step=step)
-
     def later(self) -> tuple[Spacing, ...]:
         """Return the layouts that are possible behind an item, one for each step that the item may have chosen."""
         if self.step or self.style == PATTERN:

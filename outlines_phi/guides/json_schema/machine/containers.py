@@ -110,8 +110,9 @@ class Container(State):
 
     def _line_end(self) -> ByteEdge | None:
         """Return the transition by a line end behind the opening bracket."""
-        known = self.layout.step
-        layouts = [self.layout.in_lines(step) for step in STEPS[1:] if known in (0, step)]
+        known, width = self.layout.step, self.layout.width
+        steps = [step for step in STEPS[1:] if known in (0, step)]
+        layouts = [self.layout._replace(style=LINES, width=width + step, step=step) for step in steps]
         if not self.goes_on:
             return None
         core = self.with_layout(layouts[0]) if known else Indent(self._machine, self, *layouts)
@@ -452,10 +453,11 @@ class Object(Container):
             found["" if own.lengths else None] = begun(own, ascii=machine.ascii)
         asked = dict.fromkeys(one.names for goal in members.goals for shape in goal for one in shape.every + shape.some)
         for cell in told_apart(asked, bounded=machine.kinds.compiling):
-            for member, _ in islice(names_of(cell, ascii=machine.ascii, but=members.taken), 1):
+            with states_of(compiling=machine.kinds.compiling):
+                left = cell.without(members.taken)
+            for member, _ in islice(names_of(left, ascii=machine.ascii), 1):
                 if self._may_come(member):
-                    with states_of(compiling=machine.kinds.compiling):
-                        found[member] = begun(cell, ascii=machine.ascii, but=members.taken)
+                    found[member] = begun(left, ascii=machine.ascii)
         return found
 
     def _possible(self) -> set[str]:

@@ -169,7 +169,7 @@ class Machine(Maker, ByteMachine[Configuration]):
         if len(objects) > 1 or any(shape.every or shape.some for shape in objects):
             kinds = dict.fromkeys(one.names for shape in objects for one in shape.every + shape.some)
             own = names_in_order(objects)
-            others = (members(cell, ascii=self.ascii, but=frozenset(own)) for cell in told_apart(kinds))
+            others = (members(cell.without(own), ascii=self.ascii) for cell in told_apart(kinds))
             names = [*own, *(name for found in others for name, _ in islice(found, 1))]
             for place, name in enumerate(names if len(names) * len(objects) < MOST_COMPILED else ()):
                 for shapes in self._together(objects, name, own[:place]):

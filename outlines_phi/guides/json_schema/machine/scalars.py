@@ -43,15 +43,17 @@ _NOT_PLAIN = frozenset('"\\/')
 
 @final
 class Words:
-    """Some strings in order, by their beginnings: those with a common one are neighbours.
+    """The values of a set in order, by their beginnings: those with a common one are neighbours.
 
-    Where they are ``without``, what is written is to be none of them, but a member of a set of which ``automaton`` is that of the
-    spellings: of all strings by default.
+    Of a set that values do not tell, they are those that it leaves out: ``without`` them a member is written, of which
+    ``automaton`` is that of the spellings, and else that of all strings.
     """
 
-    def __init__(self, texts: frozenset[str], *, without: bool, ascii: bool, automaton: Composed | None = None) -> None:
-        self.texts, self.without, self.ascii = sorted(texts), without, ascii
-        self.automaton, self.is_free = automaton or free(ascii=ascii), automaton is None
+    def __init__(self, strings: StringSet, *, ascii: bool) -> None:
+        self.without, self.ascii = strings.values is None, ascii
+        texts = strings.but if strings.values is None else strings.values
+        self.texts, self.is_free = sorted(texts), not self.without or strings.whole == StringSet.all()
+        self.automaton = free(ascii=ascii) if self.is_free else composed_of(strings.whole, ascii=ascii)
         self._next: dict[tuple[int, int, int], dict[str, tuple[int, int]]] = {}
         self._sizes: dict[Listed, int] = {}
         self.paths: dict[Listed, dict[int, None]] = {}
@@ -60,11 +62,9 @@ class Words:
 
     @classmethod
     @lru_cache(maxsize=MOST_WORDS)
-    def of(cls, strings: StringSet, *, ascii: bool, but: frozenset[str] = frozenset()) -> Words:
-        """Return those of a set that values tell; of one that an automaton tells, ``but`` some members that are to be none."""
-        if strings.values is None:
-            return cls(but, without=True, ascii=ascii, automaton=composed_of(strings, ascii=ascii))
-        return cls(strings.values, without=strings.without, ascii=ascii)
+    def of(cls, strings: StringSet, *, ascii: bool) -> Words:
+        """Return those of a set, made once."""
+        return cls(strings, ascii=ascii)
 
     @cached_property
     def addresses(self) -> tuple[int, int]:
@@ -428,13 +428,9 @@ def alone(spelled: Iterable[Spelled | None]) -> Listed | None:
     return found
 
 
-def begun(strings: StringSet, *, ascii: bool, but: frozenset[str] = frozenset()) -> Spelled:
-    """Return the beginning of a member of a set, ``but`` some strings, after the opening quote."""
-    if but and (strings.automaton is None or strings.cuts):
-        return begun(strings & ~StringSet.of_values(but), ascii=ascii)
-    if members := frozenset(filter(strings.contains, but)):
-        return Words.of(strings, ascii=ascii, but=members).begun()
-    if strings.values is not None:
+def begun(strings: StringSet, *, ascii: bool) -> Spelled:
+    """Return the beginning of a member of a set, after the opening quote."""
+    if strings.values is not None or strings.but:
         return Words.of(strings, ascii=ascii).begun()
     if strings.lengths is not None:
         automaton = free(ascii=ascii)

@@ -289,7 +289,7 @@ class Sizes:
         """Return the size of the smallest spelling of a string, from after the opening quote on."""
         if strings.is_empty:
             return NEVER
-        if strings.values is not None:
+        if strings.values is not None or strings.but:
             return next(members(strings, ascii=self._ascii))[1]
         if strings.automaton is None:
             return strings.shortest + 1
@@ -359,7 +359,7 @@ class Sizes:
         others = [nsmallest(enough, names) for names in alike.values()]
         kinds = dict.fromkeys(one.names for one in shape.every + shape.some)
         for cell in told_apart(kinds, bounded=self._kinds.compiling):
-            free = islice(members(cell, ascii=self._ascii, but=taken), enough)
+            free = islice(members(cell.without(taken), ascii=self._ascii), enough)
             others.append([(size + 1, name) for name, size in free])
         added = [
             (name, member)

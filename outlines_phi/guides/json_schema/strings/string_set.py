@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import islice
-from typing import Any, final
+from typing import final
 from unicodedata import category
 
 import numpy as np
@@ -42,8 +42,8 @@ class StringSet:
 
     Lengths count code points. A set that lengths alone tell is kept as its lengths, whatever it was made of, so that
     no bound on a length costs anything; one that is made of values alone is kept as these; every other has its least
-    automaton, which takes no account of lengths that would multiply its states. So equal sets of one form are equal values, unless
-    lengths are cut, and the empty set has one form.
+    automaton, which takes no account of lengths that would multiply its states. Values that are left out stand beside the others.
+    So equal sets of one form are equal values, unless lengths are cut or values left out, and the empty set has one form.
 
     Attributes
     ----------
@@ -52,19 +52,19 @@ class StringSet:
     automaton
         The automaton over code points, where neither lengths nor values tell the set.
     values
-        The members, or all strings that are none; ``None`` where values do not tell the set.
-    without
-        True if :attr:`values` are those that are no members.
+        The members; ``None`` where values do not tell the set.
     cuts
         Lengths at which another set begins: the bits of what the automaton accepts are those of strings that are shorter than the
         first, of those up to the second, and so on.
+    but
+        The strings that are no members, of those that the lengths or the automaton tell; none where lengths are cut.
     """
 
     lengths: tuple[Interval, ...] | None
     automaton: CodeAutomaton | None = None
     values: frozenset[str] | None = None
-    without: bool = False
     cuts: tuple[int, ...] = ()
+    but: frozenset[str] = frozenset()
 
     @classmethod
     def all(cls) -> StringSet:
@@ -85,17 +85,8 @@ class StringSet:
     @classmethod
     def of_values(cls, values: Iterable[str]) -> StringSet:
         """Return the set of these strings; one with a lone surrogate is left out."""
-        return cls._of(
-            frozenset(value for value in values if value.isascii() or not _has_surrogate(value)), without=False
-        )
-
-    @classmethod
-    def _of(cls, values: frozenset[str], *, without: bool) -> StringSet:
-        if not values:
-            return cls.all() if without else cls.none()
-        if values == _EMPTY:
-            return cls.of_lengths(1, None) if without else cls.of_lengths(0, 0)
-        return cls(None, None, values, without)
+        found = frozenset(value for value in values if value.isascii() or not _has_surrogate(value))
+        return cls(None, None, found) if found - _EMPTY else cls.of_lengths(0, 0) if found else cls.none()
 
     @classmethod
     @kept
@@ -108,13 +99,6 @@ class StringSet:
         if dialect == "ecma" or not _UNICODE.search(pattern):
             return found
         return found & cls.of_automaton(automaton_of(Repeat(Chars(_assigned()), 0, None), "The pattern"))
-
-    @property
-    def _listed(self) -> tuple[frozenset[str], bool] | None:
-        """The values, and whether they are those that are no members, also where lengths tell the same."""
-        if self.values is not None:
-            return self.values, self.without
-        return _LISTED.get(self.lengths)
 
     @classmethod
     def of_automaton(cls, automaton: CodeAutomaton) -> StringSet:
@@ -168,12 +152,13 @@ class StringSet:
         UnsupportedError
             A length is greater than an automaton can count.
         """
+        if self.but:
+            return self._merged.code_automaton
         if self.automaton is not None:
             return self.automaton.multiplied(self.cuts) if self.cuts else self.automaton
-        if self.values is None:
-            return CodeAutomaton.of_lengths(self.lengths or ())
-        automaton = CodeAutomaton.of_values(self.values)
-        return ~automaton if self.without else automaton
+        if self.values is not None:
+            return CodeAutomaton.of_values(self.values)
+        return CodeAutomaton.of_lengths(self.lengths or ())
 
     @property
     def is_empty(self) -> bool:
@@ -185,17 +170,17 @@ class StringSet:
         """The least number of characters of a member; ``ValueError`` if there is none."""
         if self.is_empty:
             raise ValueError("the set of strings is empty")
+        if self.but:
+            return self._merged.shortest
         if self.automaton is not None:
             return self.automaton.shortest(self.cuts) or 0
-        if self.values is None:
-            return (self.lengths or ((0, None),))[0][0]
-        return 0 if self.without and "" not in self.values else 1 if self.without else min(map(len, self.values))
+        return min(map(len, self.values)) if self.values is not None else (self.lengths or ((0, None),))[0][0]
 
     @property
     def longest(self) -> int | None:
         """The greatest number of characters of a member, ``None`` if there is no greatest; ``ValueError`` if there is no member.
 
-        Where lengths are cut, a bound of it.
+        Where lengths are cut or values left out, a bound of it.
         """
         if self.is_empty:
             raise ValueError("the set of strings is empty")
@@ -204,26 +189,57 @@ class StringSet:
         if self.automaton is not None:
             longest = _repacked(self.automaton, [len(self.cuts)]).longest
             return None if longest is None else max(longest, *(cut - 1 for cut in self.cuts), 0)
-        return None if self.values is None or self.without else max(map(len, self.values))
+        return None if self.values is None else max(map(len, self.values))
 
     def contains(self, text: str) -> bool:
         """Return True if ``text`` is a member."""
         if self.automaton is not None:
-            return self.automaton.contains(text, bisect_right(self.cuts, len(text)))
-        if self.values is not None:
-            fits = (text in self.values) != self.without
+            fits = self.automaton.contains(text, bisect_right(self.cuts, len(text)))
+        elif self.values is not None:
+            fits = text in self.values
         else:
-            fits = is_within(len(text), self.lengths or ())
-        return fits and (text.isascii() or not _has_surrogate(text))
+            fits = is_within(len(text), self.lengths or ()) and (text.isascii() or not _has_surrogate(text))
+        return fits and text not in self.but
+
+    @cached_property
+    def whole(self) -> StringSet:
+        """The set with the values that it leaves out."""
+        return replace(self, but=frozenset()) if self.but else self
+
+    @cached_property
+    def _merged(self) -> StringSet:
+        """The same set, with what it leaves out told by its automaton."""
+        return self.whole & StringSet(None, ~CodeAutomaton.of_values(self.but)) if self.but else self
+
+    def without(self, values: Iterable[str]) -> StringSet:
+        """Return the set without some strings. Its automaton stays as it is, so that sets of seen values share it."""
+        gone = frozenset(filter(self.contains, values))
+        if self.values is not None:
+            return StringSet.of_values(self.values - gone)
+        if not gone:
+            return self
+        # The empty string is told by lengths where it is left out alone, or others are bounded.
+        if self.lengths == ((1, None),):
+            return StringSet.all().without({"", *gone})
+        if self.lengths is not None and "" in gone and (self.lengths[-1][1] is not None or self.but | gone == _EMPTY):
+            return (self & StringSet.of_lengths(1, None)).without(gone)
+        found = replace(self, but=self.but | gone)
+        if max(self._edges, default=0) > MULTIPLIED or self.cuts:
+            return found._merged
+        # What has a longest member may have no other one.
+        is_rich = self.automaton is None or self.automaton.longest is None
+        return found if is_rich or next(members(found, ascii=False), None) else StringSet.none()
 
     def __invert__(self) -> StringSet:
+        if self.but:
+            return StringSet.of_values(self.but) if self.whole == StringSet.all() else ~self._merged
         if self.automaton is not None:
             if self.cuts:
                 accepting = self.automaton.accepting ^ (2 << len(self.cuts)) - 1
                 return StringSet._of_bits(replace(self.automaton, accepting=accepting), self.cuts)
             return StringSet(None, ~self.automaton)
         if self.values is not None:
-            return StringSet(None, None, self.values, not self.without)
+            return StringSet.all().without(self.values)
         gaps: list[Interval] = []
         start: int | None = 0
         for low, high in self.lengths or ():
@@ -235,18 +251,13 @@ class StringSet:
     def __and__(self, other: StringSet) -> StringSet:
         if self.is_empty or other.is_empty:
             return StringSet.none()
+        if self.but or other.but:
+            return (self.whole & other.whole).without(self.but | other.but)
         if self.lengths is not None and other.lengths is not None:
             return StringSet(_both(self.lengths, other.lengths))
         for one, more in ((self, other), (other, self)):
-            if one.values is not None and not one.without:
-                return StringSet._of(frozenset(filter(more.contains, one.values)), without=False)
             if one.values is not None:
-                if more._listed is not None and more._listed[1]:
-                    return StringSet._of(one.values | more._listed[0], without=True)
-                # Only what can make a difference is taken out.
-                values = frozenset(filter(more.contains, one.values))
-                if values != one.values:
-                    return StringSet._of(values, without=True) & more
+                return StringSet.of_values(filter(more.contains, one.values))
         if self.lengths is not None:
             return other & self
         if other.lengths is not None and not self.cuts:
@@ -266,13 +277,6 @@ class StringSet:
 
 
 _EMPTY = frozenset([""])
-_LISTED: dict[Any, tuple[frozenset[str], bool]] = {
-    ((0, 0),): (_EMPTY, False),
-    ((1, None),): (_EMPTY, True),
-    ((0, None),): (frozenset(), True),
-}
-"""The sets of values that are equal to sets of lengths."""
-
 
 _UNICODE = re.compile(r"\\[bBdDsSwWpP<>]|\(\?[a-zA-Z]*i")
 """The parts of a pattern that ask for properties of characters."""
@@ -347,21 +351,20 @@ def free(*, ascii: bool) -> Composed:
     return composed_of(StringSet.all(), ascii=ascii)
 
 
-def members(strings: StringSet, *, ascii: bool, but: frozenset[str] = frozenset()) -> Iterator[tuple[str, int]]:
-    """Yield the members, ``but`` some, by the size of the shortest spelling and a closing quote, each with that size."""
-    if strings.values is not None and not strings.without:
-        sizes = sorted((spelled_size(text, ascii=ascii), text) for text in strings.values - but)
+def members(strings: StringSet, *, ascii: bool) -> Iterator[tuple[str, int]]:
+    """Yield the members by the size of the shortest spelling and a closing quote, each with that size."""
+    if strings.values is not None:
+        sizes = sorted((spelled_size(text, ascii=ascii), text) for text in strings.values)
         yield from ((text, size + 1) for size, text in sizes)
         return
-    seen = {*but, *(strings.values or ())}
-    every = strings.without or strings.lengths == ((0, None),)
-    if every:
+    seen, whole = set(strings.but), strings.whole
+    if whole == StringSet.all():
         for text in ("", *RAW_ASCII):
             if text not in seen:
                 seen.add(text)
                 yield text, len(text) + 1
     for count in (4**step for step in itertools.count()):
-        known = _first_members(StringSet.all() if every else strings, ascii, count)
+        known = _first_members(whole, ascii, count)
         for text, size in known:
             if text not in seen:
                 seen.add(text)
