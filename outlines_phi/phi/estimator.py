@@ -80,10 +80,6 @@ class Phi(ABC):
     # processor; one that needs the model runs in samplers of this package.
     needs: ClassVar[frozenset[Need]] = frozenset(get_args(Need))
 
-    def keeping(self, values: KeptValues) -> Phi:
-        """Return the estimator with what a model keeps for it between calls; itself where it learns nothing."""
-        return self
-
 
 class Estimate(ABC):
     """An estimator at work in one run; it may hold what it has found, and ask the model by the run's branches."""
@@ -132,6 +128,7 @@ class ProposalPhi(Phi):
     """An estimator that a walk can follow token by token."""
 
     def keeping(self, values: KeptValues) -> ProposalPhi:
+        """Return the estimator with what a model keeps for it between calls; itself where it learns nothing."""
         return self
 
     def rounds(self, n: int) -> Sequence[int]:

@@ -21,7 +21,6 @@ def sampler_for(phi: Phi, store: TreeStore, sampler: SMC | None = None, draft: P
     Raises :class:`UnsupportedError`: ``sampler`` was given beside an estimator that proposes nothing, or beside a draft that was
     asked for.
     """
-    phi = phi.keeping(store.values)
     if draft is not None and sampler is not None and not draft.asked:
         draft = None
     match phi, sampler:
@@ -32,7 +31,7 @@ def sampler_for(phi: Phi, store: TreeStore, sampler: SMC | None = None, draft: P
         case FieldsPhi() | LookaheadPhi(), None:
             return LookaheadSampler(phi, draft)
         case ProposalPhi(), None:
-            return AncestralSampler(phi, draft=draft)
+            return AncestralSampler(phi.keeping(store.values), draft=draft)
         case Phi(), SMC() if draft is not None:
             raise UnsupportedError(
                 "Leave draft out, or leave sampler out: phi='exact' and phi='auto' go with drafts, and so do step estimators such "
@@ -40,7 +39,7 @@ def sampler_for(phi: Phi, store: TreeStore, sampler: SMC | None = None, draft: P
                 "their texts, token by token."
             )
         case ProposalPhi(), SMC():
-            return SMCSampler(phi, sampler)
+            return SMCSampler(phi.keeping(store.values), sampler)
         case ExactPhi() | AutoPhi() | LookaheadPhi() | FieldsPhi(), SMC():
             raise UnsupportedError(
                 "Leave phi out or give phi='local' or another proposal for the particles, or leave sampler out. "

@@ -110,9 +110,9 @@ class Request:
                 f"Give one seed, or one for each prompt: {counted(len(seed), 'seed')} came with "
                 f"{counted(len(self.prompts), 'prompt')}."
             )
-        known = [self._start(row) for row in range(len(self.prompts))]
-        object.__setattr__(self, "starts", tuple(start for start, _ in known))
-        object.__setattr__(self, "budgets", tuple(budget for _, budget in known))
+        starts, budgets = zip(*map(self._start, range(len(self.prompts))), strict=True) if self.prompts else ((), ())
+        object.__setattr__(self, "starts", starts)
+        object.__setattr__(self, "budgets", budgets)
 
     @property
     def tree_key(self) -> TreeKey:
@@ -184,14 +184,13 @@ if hasattr(os, "register_at_fork"):
 
 def random_stream(seed: int, row: int, number: int) -> np.random.Generator:
     """Return the random stream of a seed, a row and a number: that of NumPy for ``(seed, row, number)``."""
-    # NumPy would make the same words of the three numbers, in more time than all else of a stream takes.
-    return np.random.default_rng(np.array((*_words(seed), row, *_words(number)), dtype=np.uint32))
-
-
-def _words(number: int) -> tuple[int, ...]:
-    """Return the 32-bit words of a number, lowest first."""
-    low, high = number & 0xFFFFFFFF, number >> 32
-    return (low, *_words(high)) if high else (low,)
+    # NumPy would make the same words of 32 bits of the three, lowest first, in more time than all else of a stream takes.
+    words = list[int]()
+    for rest in (seed, row, number):
+        words.append(rest & 0xFFFFFFFF)
+        while rest := rest >> 32:
+            words.append(rest & 0xFFFFFFFF)
+    return np.random.default_rng(np.array(words, dtype=np.uint32))
 
 
 def no_tokens(row: int, rows: int) -> UnsupportedError:

@@ -53,7 +53,9 @@ class CanonicalTokenization:
                 "has a canonical tokenization; leave out tokenization='canonical'."
             )
         self._early = True
-        self._early = all(self._begins_well(text) for text in TRIALS)
+        # Some splittings look far ahead: prefixes of the canonical tokenization of a text are not allowed by them.
+        trials = map(self.encode, TRIALS)
+        self._early = all(self.allows(ids[:end], finished=False) for ids in trials for end in range(len(ids)))
 
     def allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
         """Return True if ``tokens``, without the end of sequence, are canonical or, unfinished, may still become so.
@@ -98,11 +100,6 @@ class CanonicalTokenization:
             return 0
         words = self._split.pre_tokenize_str(text)
         return len(text[: words[-2][1][0]].encode()) if len(words) > 2 else 0
-
-    def _begins_well(self, text: str) -> bool:
-        """Return True if every prefix of the canonical tokenization of ``text`` stays allowed: some splittings look far ahead."""
-        ids = self.encode(text)
-        return all(self.allows(ids[:end], finished=False) for end in range(len(ids)))
 
     def _ids(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False)) if text else []

@@ -32,7 +32,8 @@ def spell(tokenizer: Any) -> dict[int, bytes]:
 
     Raises :class:`VocabularyError`: the bytes of an id cannot be known.
     """
-    ids, special = sorted(_ids(tokenizer)), _special_ids(tokenizer)
+    ids, added = sorted(_ids(tokenizer)), _added(tokenizer).items()
+    special = set(tokenizer.all_special_ids).union(v for v, token in added if token.special)
     read = _reader(tokenizer, [v for v in ids if v not in special])
     return {v: b"" if v in special else read(v) for v in ids}
 
@@ -83,10 +84,6 @@ def names(tokenizer: Any) -> dict[str, int]:
 def _added(tokenizer: Any) -> dict[int, Any]:
     added: Any = getattr(tokenizer, "added_tokens_decoder", None)
     return added if isinstance(added, dict) else {}  # mistral-common has no added tokens, and a method of this name
-
-
-def _special_ids(tokenizer: Any) -> set[int]:
-    return set(tokenizer.all_special_ids) | {v for v, token in _added(tokenizer).items() if token.special}
 
 
 def _reader(tokenizer: Any, ids: list[int]) -> Callable[[int], bytes]:

@@ -197,7 +197,8 @@ class Vocabulary(Shared):
                 "belong together, or the model's embeddings were not resized after tokens were added "
                 "(`model.resize_token_embeddings`)"
             )
-        ends = dict.fromkeys([*eos_ids, *_tokenizer_eos(tokenizer)])
+        own = tokenizer.eos_token_id  # one, or several
+        ends = dict.fromkeys([*eos_ids, *([] if own is None else np.atleast_1d(own).tolist())])
         tokens = [spelled.get(v, b"") for v in range(size or highest + 1)]
         real = np.zeros(len(tokens), dtype=bool)
         real[[*spelled, *(v for v in ends if v < len(tokens))]] = True
@@ -242,12 +243,6 @@ def _spelled(token: object, v: int) -> bytes:
         case str() if token.isascii() or not any("\ud800" <= character <= "\udfff" for character in token):
             return token.encode()
     raise VocabularyError(f"token {v} is {shown(token)}; expected bytes, or a text that can be written in UTF-8")
-
-
-def _tokenizer_eos(tokenizer: Any) -> list[int]:
-    """Return the tokenizer's own end-of-sequence ids: none, one, or several."""
-    eos = tokenizer.eos_token_id
-    return [] if eos is None else list(np.atleast_1d(eos).tolist())
 
 
 BYTES = Vocabulary.from_tokens([*(bytes([byte]) for byte in range(256)), b""], eos=256)

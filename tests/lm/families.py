@@ -58,13 +58,8 @@ WEIGHT_KINDS: dict[str, dict[str, Any]] = {
     "VERA": PROJECTIONS,
     "WAVEFT": {**PROJECTIONS, "n_frequency": 10},
 }
-ADAPTERS_NOT_BUILT = {
-    "ADAMSS": "needs scikit-learn",
-    "MULTITASK_PROMPT_TUNING": "its forward pass needs the number of a task beside the tokens",
-    "POLY": "its forward pass needs the number of a task beside the tokens",
-    "SHADOW": "its layers cannot be called in models whose attention reshapes projections",
-    "XLORA": "mixes adapters that are read from files",
-}
+# Not built: ADAMSS needs scikit-learn; the forward passes of MULTITASK_PROMPT_TUNING and POLY the number of a task beside tokens;
+# layers of SHADOW cannot be called in models whose attention reshapes projections; XLORA mixes adapters that are read from files.
 # Forms of LoRA that are options, not kinds.
 LORA_FORMS: dict[str, dict[str, Any]] = {
     "DoRA": {**PROJECTIONS, "use_dora": True},

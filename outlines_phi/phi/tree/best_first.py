@@ -37,7 +37,7 @@ SPECULATION = 4
 
 SHORT = 512  # A language is short where its texts have at most so many prefixes, in bytes
 USUAL = 32  # Where usual tokenizations have more prefixes than this, a draw comes to few of them
-FIRST = 16  # A draw comes to one of the shortest of them at least, and so many cost less than a second call
+SHORTEST = 16  # A draw comes to one of the shortest of them at least, and so many cost less than a second call
 
 BESIDE = 4  # A model call of so many tokens more costs less than a second call
 OPEN = 1 / 16  # What may stay undecided beside a walk, in shares of ``Lo``: few walks come to it
@@ -386,20 +386,14 @@ def expand_usual(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int =
         evaluator.expand(wanted)
 
 
-def expand_for_walks(trees: Sequence[BoundsTree], evaluator: Evaluator) -> Foresight:
-    """Expand the usual tokenizations of short languages; return the foresight of likely prefixes beside any other one of these.
+def likeliest_beside(wanted: Sequence[Pair]) -> Iterator[Pair]:
+    """Yield likely prefixes of short languages, a foresight for walks: beside every new node of these.
 
-    These are expanded in every call that expands a new node of a short language. A node whose distribution is only learned again
-    is no new one: the bounds stay as they are.
+    A node whose distribution is only learned again is no new one: the bounds stay as they are.
     """
-    expand_usual(trees, evaluator, USUAL, FIRST)
-
-    def beside(wanted: Sequence[Pair]) -> Iterator[Pair]:
-        for tree in dict.fromkeys(tree for tree, node in wanted if not node.expanded):
-            if usual_prefixes(tree, first_bytes=True) is not None:
-                yield from ((tree, node) for node in likeliest(tree) if not node.expanded)
-
-    return beside
+    for tree in dict.fromkeys(tree for tree, node in wanted if not node.expanded):
+        if usual_prefixes(tree, first_bytes=True) is not None:
+            yield from ((tree, node) for node in likeliest(tree) if not node.expanded)
 
 
 def likeliest(tree: BoundsTree) -> list[Node]:

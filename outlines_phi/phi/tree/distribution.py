@@ -172,10 +172,6 @@ class Distribution:
         """Return the log probability of the free tokens that end the text."""
         return self._ends.log + self.log_scale
 
-    def log_undecided(self) -> float:
-        """Return the log probability of the free tokens that do not end the text."""
-        return RunningMass(self.unended()).log + self.log_scale
-
     def rescale(self, log_mass: float) -> None:
         """Scale the free part to ``log_mass``, which it had when the children's probabilities were taken from it."""
         now = self.log_mass()

@@ -18,7 +18,7 @@ from ...guides.table import Moves, Table
 from ...numerics.weights import log_difference, log_sum, ratio, scaled
 from ...settings import SamplingSettings
 from ..constraint import Constraint
-from .distribution import Beginnings, Distribution, TokensAhead, likeliest
+from .distribution import Beginnings, Distribution, RunningMass, TokensAhead, likeliest
 
 NODE_BYTES = 600  # Measured footprint of a node without its distribution, on CPython 3.11
 NEVER = -1  # When a node was last visited that a draft was evaluated for, and no walk has come to
@@ -357,7 +357,9 @@ class BoundsTree:
         assert free is not None
         if self.constraint is not None:
             return self.choose(node, log_gap, rng)
-        return self.choose(node, log_gap, rng, free.log_undecided(), np.flatnonzero(free.unended() > -np.inf))
+        unended = free.unended()
+        log_undecided = RunningMass(unended).log + free.log_scale
+        return self.choose(node, log_gap, rng, log_undecided, np.flatnonzero(unended > -np.inf))
 
     def drop_distributions(self, max_bytes: int) -> None:
         """Drop distributions but the root's, least recently visited first, until they take half of ``max_bytes`` or the tree fits.

@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import COST, BudgetError, InterruptedDraws
 from ...lm.watch import Progress, current, follow, limited
 from ...numerics.weights import log_difference, log_mean, ratio
-from ...phi.tree.best_first import BestFirst, expand_for_walks, expand_usual, grow_trees, is_decided
+from ...phi.tree.best_first import SHORTEST, USUAL, BestFirst, expand_usual, grow_trees, is_decided, likeliest_beside
 from ...phi.tree.evaluator import Evaluator, Pair
 from ...phi.tree.evidence import Evidence, Wave
 from ...phi.tree.store import TreeStore, afresh
@@ -57,9 +57,8 @@ class TreeCall:
             top=request.top or 0,
         )
         self._drafts = None if draft is None else Prefetching(draft, request, trees)
-        if enumerated:
-            expand_usual(trees, self.evaluator)
-        self._beside = None if enumerated else expand_for_walks(trees, self.evaluator)
+        expand_usual(trees, self.evaluator, *(() if enumerated else (USUAL, SHORTEST)))
+        self._beside = None if enumerated else likeliest_beside
 
     def attempts(
         self, kind: Callable[..., Attempts], row: int, *, width: int, effort: Effort, **options: int

@@ -189,5 +189,3 @@ FIXTURES = (
         empty=True,
     ),
 )
-
-BY_ID = {fixture.id: fixture for fixture in FIXTURES}

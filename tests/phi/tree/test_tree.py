@@ -12,7 +12,7 @@ from outlines_phi import BudgetError, Effort, ExactPhi, SamplingSettings, TextCo
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
 from outlines_phi.phi.tree import evaluator
-from outlines_phi.phi.tree.best_first import BESIDE, expand_for_walks, expand_usual, usual_prefixes
+from outlines_phi.phi.tree.best_first import BESIDE, SHORTEST, USUAL, expand_usual, likeliest_beside, usual_prefixes
 from outlines_phi.phi.tree.evaluator import Foresight
 from outlines_phi.vocabulary.trie import merged_tokens
 from outlines_phi_workbench.suite.reference import count_prefixes
@@ -213,7 +213,8 @@ WHOLE = count_prefixes(TEXTS.table, TEXTS.budget, 512) or 0
 def ready(language: Language = TEXTS) -> tuple[BoundsTree, Evaluator, Foresight]:
     tree = BoundsTree(language.table, language.budget)
     evaluator = Evaluator(language.lm, language.settings(), [PROMPT], [tree])
-    return tree, evaluator, expand_for_walks([tree], evaluator)
+    expand_usual([tree], evaluator, USUAL, SHORTEST)
+    return tree, evaluator, likeliest_beside
 
 
 def usual(language: Language = TEXTS) -> set[tuple[int, ...]]:
@@ -365,7 +366,7 @@ def test_budgets_and_constraints_cut_spellings() -> None:
     assert {len(tokens) for tokens in expanded(tree)} == {0, 1, 2}
     ruled_out = TextConstraint(lambda text: not text.startswith("cc")).over(VOCABULARY)
     tree = BoundsTree(TEXTS.table, TEXTS.budget, ruled_out)
-    expand_for_walks([tree], Evaluator(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree]))
+    expand_usual([tree], Evaluator(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree]), USUAL, SHORTEST)
     written = {VOCABULARY.decode(tokens) for tokens in expanded(tree)}
     assert written and not any(text.startswith(b"cc") for text in written)
 
