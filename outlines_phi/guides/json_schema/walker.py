@@ -19,7 +19,7 @@ from ...numerics.cache import Cache, Shared
 from ...vocabulary.kernel import WalkTables
 from .machine.containers import Key
 from .machine.machine import Machine
-from .machine.scalars import Text, Words, alone, on_path
+from .machine.scalars import Listed, Text, Words, alone, on_path
 from .machine.states import ByteEdge, Configuration, Frame, Pending, Stack, State
 from .spreads import FullError, check_room
 from .token_forest import ForestTables, Split, TokenForest
@@ -43,10 +43,9 @@ class Interior:
     Attributes
     ----------
     ends
-        Nodes on the paths of listed texts, each with the state there, ``None`` where no member begins so; they come before what
-        ``split`` says.
+        Nodes on the paths of listed texts, each with the state there, ``None`` where ``split`` does not hold; they come before it.
     listed
-        Nodes behind the closing quotes of listed texts, each with the edge of the quote.
+        Nodes behind the closing quotes of listed texts, and those from which another split holds, each with its edge.
     """
 
     def __init__(self, forest: TokenForest, state: Text, node: int) -> None:
@@ -56,16 +55,16 @@ class Interior:
             list[tuple[int, ByteEdge]](),
             list[int](),
         )
-        for child, edge in _along(forest, state, node):
-            if edge is None:  # nor does any text go on below, whatever the automata say
+        for child, edge, after, is_inside in _along(forest, state, node):
+            if is_inside:
+                self.ends += [(child, after)] if after is not None and on_path(after.spelled) else []
+                continue
+            self.listed += [] if edge is None else [(child, edge)]
+            gone = forest.nodes(child)
+            if edge is None or after is not None:
                 gone = forest.subtree(child)
-                self._taken.append(forest.joined(gone))
                 self.ends += ((one, None) for one in gone[forest.trie.is_end[gone]].tolist())
-            elif not isinstance(edge.target, Text):
-                self._taken.append(child)
-                self.listed.append((child, edge))
-            elif on_path(edge.target.spelled):
-                self.ends.append((child, edge.target))
+            self._taken.append(forest.joined(gone))
 
     @cached_property
     def split(self) -> Split | None:
@@ -121,16 +120,27 @@ class Interior:
         return [self.state.later(self.split.onward(self.state.spelled, group)) for group in groups]
 
 
-def _along(forest: TokenForest, state: Text, node: int) -> Iterator[tuple[int, ByteEdge | None]]:
-    """Yield the nodes below one that spell listed texts, or begin to, and each with the edge that leads there, or None."""
+def _along(forest: TokenForest, state: Text, node: int) -> Iterator[tuple[int, ByteEdge | None, Text | None, bool]]:
+    """Yield the nodes below one that spell listed texts, or begin to, each with its edge and the state in the string, or None.
+
+    And whether the automata tell what is below: not behind a closing quote, nor where a set has no member left but those
+    that it leaves out.
+    """
     path = on_path(state.spelled)
     children = forest.children(node) if path else {}
     for byte in path:
         if (child := children.get(byte)) is not None:
             edge = state.edge(byte)
-            yield child, edge
-            if edge is not None and isinstance(edge.target, Text):
-                yield from _along(forest, edge.target, child)
+            after = edge.target if edge is not None and isinstance(edge.target, Text) else None
+            spelled = (None,) * len(state.spelled) if after is None else after.spelled
+            is_inside = (edge is None or after is not None) and not any(
+                one.automaton.step(one.state, byte)
+                for one, later in zip(state.spelled, spelled, strict=True)
+                if later is None and isinstance(one, Listed) and one.reads_on
+            )
+            yield child, edge, after, is_inside
+            if is_inside and after is not None:
+                yield from _along(forest, after, child)
 
 
 class Ends(NamedTuple):
@@ -531,5 +541,5 @@ def tells_apart(state: State | None, stack: Stack, *, counted: bool = False) -> 
     """
     keeps = stack is not None and stack.keeps
     return state is not None and (
-        keeps or (isinstance(state, Key) and (state.counts if counted else state.text is None))
+        keeps or (isinstance(state, Key) and (state.counts if counted else state.text is None or state.is_other))
     )

@@ -273,17 +273,18 @@ class JSONText:
         if self._grammars:
             return MachineGuide(self.machine, vocabulary)
         classes = [piece.byte_class for piece in template.pieces if isinstance(piece, ByteAutomaton)]
-        automaton = ByteAutomaton.of_machine(self.machine, joint_classes(classes)[0], _check_states)
+        what = "The number of states of the output type, in tens,"
+        automaton = ByteAutomaton.of_machine(
+            self.machine,
+            joint_classes(classes)[0],
+            lambda states: current_limits().check("states", states // LARGER, what),
+        )
         return FSMGuide.from_automaton(automaton, vocabulary)
 
     @property
     def text(self) -> str:
         """The name in messages."""
         return str(self.part[1]) if self.part[0] == "json" else repr(self.part)
-
-
-def _check_states(states: int) -> None:
-    current_limits().check("states", states // LARGER, "The number of states of the output type, in tens,")
 
 
 def _document(schema: str) -> Any:
@@ -294,14 +295,12 @@ def _document(schema: str) -> Any:
     if isinstance(schema, SchemaText):
         return schema.document
     try:
-        return json.loads(schema, parse_float=Decimal, parse_int=_integer)
+        # An integer of more digits than Python reads is a decimal.
+        return json.loads(
+            schema, parse_float=Decimal, parse_int=lambda text: int(text) if len(text) < 1000 else Decimal(text)
+        )
     except json.JSONDecodeError as error:
         raise not_json(error) from error
-
-
-def _integer(text: str) -> int | Decimal:
-    """Return an integer; one of more digits than Python reads as a decimal."""
-    return int(text) if len(text) < 1000 else Decimal(text)
 
 
 def not_json(error: json.JSONDecodeError) -> GrammarError:

@@ -97,24 +97,40 @@ def test_listed_schemas(name: str) -> None:
                 assert size == after.min() + 1 or (size > after.min() and not exact), guide.describe(state)
 
 
+AB: dict[str, Any] = {"type": "object", "patternProperties": {"^[ab]$": {}}}
+
+
 @pytest.mark.parametrize(
-    ("schema", "written"),
+    ("schema", "written", "dead"),
     [
-        ({"patternProperties": {"^[ab]$": {}}, "additionalProperties": False, "minProperties": 2}, '{"a": 1, "'),
+        (AB | {"additionalProperties": False, "minProperties": 2}, '{"a": 1, "', "a"),
         (
-            {"patternProperties": {"^(a|ab|b)$": {}}, "additionalProperties": False, "minProperties": 3},
+            {"type": "object", "patternProperties": {"^(a|ab)$": {}, "^b$": {}}, "minProperties": 4},
             '{"a": 1, "ab": 1, "',
+            "",
         ),
-        (UNIQUE | {"items": {"type": "string", "pattern": "^(ab?|b+)$"}, "minItems": 3}, '["a", "ab", "'),
-        (UNIQUE | {"items": {"type": "string", "maxLength": 1}, "minItems": 2}, '["a", "'),
+        (
+            {"patternProperties": {"^[ab]$": {"const": 1}}, "properties": {"a": {"const": 2}}, "type": "object"},
+            '{"',
+            "",
+        ),
+        (
+            {"patternProperties": {"^[ab]$": {"const": 1}}, "properties": {"b": {"const": 2}}, "minProperties": 3},
+            '{"',
+            "",
+        ),
+        (AB | {"propertyNames": {"maxLength": 1}, "minProperties": 4}, '{"', ""),
+        (UNIQUE | {"items": {"type": "string", "pattern": "^(ab?|b+)$"}, "minItems": 3}, '["a", "ab", "', "a"),
+        (UNIQUE | {"items": {"type": "string", "maxLength": 1}, "minItems": 2}, '["a", "', "a"),
+        (UNIQUE | {"items": {"type": "string", "maxLength": 2}, "contains": {"pattern": "^[^a]?$"}}, '["', ""),
+        (UNIQUE | {"items": {"pattern": "^[ab]{2}$"}, "contains": {"pattern": "^a?b?$"}, "minItems": 2}, '["', ""),
     ],
 )
-def test_what_only_taken_texts_begin_with_is_dead(schema: Any, written: str) -> None:
-    """An automaton goes on after ``a``, but behind the texts that were taken no other one does."""
-    guide = JSONGuide.of({"type": "object"} | schema, WHOLE)
-    assert_row(guide, read(guide, written[:-1]))
-    targets = assert_row(guide, read(guide, written))
-    assert targets[1 + ord("a")] == DEAD != targets[1 + ord("b")]
+def test_what_only_taken_texts_begin_with_is_dead(schema: Any, written: str, dead: str) -> None:
+    """An automaton goes on there, but there is no other text; also where other sets go on beside it."""
+    guide = JSONGuide.of(schema, WHOLE)
+    targets = [assert_row(guide, read(guide, written[:end])) for end in range(len(written) + 1)][-1]
+    assert {text for text in "ab" if targets[1 + ord(text)] == DEAD} == {*dead}
 
 
 TEMPLATE_TOKENS = Vocabulary.from_tokens(
