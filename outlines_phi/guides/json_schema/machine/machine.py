@@ -319,7 +319,7 @@ class Machine(Maker, ByteMachine[Configuration]):
             except EmptyLanguageError:
                 break
             text = machine.shortest()
-            found.append((len(text), value_of(text)))
+            found.append((machine.size(machine.start), value_of(text)))
             seen = seen.and_also(found[-1][1])
         return found
 

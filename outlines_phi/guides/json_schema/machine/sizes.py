@@ -309,22 +309,17 @@ class Sizes:
             # Items do not depend on each other.
             if shape.most is not None and shape.most < shape.least:
                 return NEVER
-            first = shape.first[: shape.least]
-            items = sum(map(self.of, first)) + (shape.least - len(first)) * (
-                self.of(shape.rest) if shape.least > len(first) else 0
-            )
+            more = shape.least - len(shape.first)
+            items = sum(map(self.of, shape.first[: shape.least])) + (more * self.of(shape.rest) if more > 0 else 0)
             return min(NEVER, items + gaps.of(shape.least) + 1)
         if shape.unique and shape.alike is not None:
             free = both(shape.alike, seen.unlike)
-            if self.of(free) >= NEVER:
+            if self.of(free) >= NEVER or (shape.most is not None and shape.most < shape.least):
                 return NEVER
             sizes = self._smallest_sizes(shape, free, rank if self._is_rich(free) else shape.least)
-            items = sum(sizes[-shape.least :]) if len(sizes) >= shape.least else NEVER
-            return (
-                NEVER
-                if shape.most is not None and shape.most < shape.least
-                else min(NEVER, items + gaps.of(shape.least) + 1)
-            )
+            sizes = sizes[-shape.least :] if len(sizes) >= shape.least else [NEVER]
+            # What is begun next is held to the bound of all, which may be larger than that of the smallest.
+            return min(NEVER, max(sizes[0], self.of(free)) + sum(sizes[1:]) + gaps.of(shape.least) + 1)
         regions = self.regions(self.contested(shape, seen, onward=True), seen if shape.unique else None)
         least = NEVER
         for item, left in shape.steps(onward=True):
