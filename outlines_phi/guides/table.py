@@ -196,7 +196,7 @@ class Table:
     def start_after(self, prompt: Sequence[int]) -> int:
         """Return the state in which a text after a prompt of these ids begins; :class:`EmptyLanguageError` if there is none."""
         # A prompt may hold ids that the model reads and cannot write.
-        text = self.vocabulary.decode(token for token in prompt if token < len(self.vocabulary))
+        text = self.vocabulary.decode(filter(len(self.vocabulary).__gt__, prompt))
         state = self.guide.start_after(text)
         if self.guide.min_tokens(state) >= UNREACHABLE:
             raise EmptyLanguageError(self.guide.why_empty(text))

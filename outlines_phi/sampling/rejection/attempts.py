@@ -162,12 +162,7 @@ class Attempts(ABC):
                 self._finished[attempt.number] = attempt.node if success else None, attempt.turns
                 self.launches.successes += success
             moving = []
-            while self.read in self._finished and not self.satisfied:  # in the order of their launches
-                node, turns = self._finished.pop(self.read)
-                self.read += 1
-                if node is not None:
-                    self.accepted.append(node)
-                    self.turns += turns
+            self._read_in_order()
         if self.satisfied:
             self._waiting = []
         if not self.stopped:
@@ -194,6 +189,14 @@ class Attempts(ABC):
     def _evict(self) -> None:
         """Drop distributions down to the bound of memory. Nodes and bounds stay: walks under way keep their distribution."""
         self.tree.drop_distributions(self._max_bytes)
+
+    def _read_in_order(self) -> None:
+        while self.read in self._finished and not self.satisfied:
+            node, turns = self._finished.pop(self.read)
+            self.read += 1
+            if node is not None:
+                self.accepted.append(node)
+                self.turns += turns
 
 
 @final

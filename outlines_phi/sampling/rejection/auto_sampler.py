@@ -210,17 +210,13 @@ class AutoSampler(Sampler):
         """
         with self.store.lend(*request.tree_key) as trees:
             call = TreeCall(request, trees, self.store.share(len(trees)), self.draft)
-            fieldwise = self._is_fieldwise(request)
+            plain = not request.weighted and request.constraint is None and self.phi.share > 0
+            # Truncation may leave nothing to go on with behind a field that was drawn for its own sake.
+            fieldwise = plain and not request.settings.truncation and request.table.guide.blocks
             results = self._by_fields(call) if fieldwise else self._by_candidates(call)
         if self.phi.share > 0:  # else weights are what was asked for
             _warn(request, results, fieldwise=fieldwise)
         return results
-
-    def _is_fieldwise(self, request: Request) -> bool:
-        """Return True if texts alone are wanted, of a format with blocks."""
-        plain = not request.weighted and request.constraint is None and self.phi.share > 0
-        # Truncation may leave nothing to go on with behind a field that was drawn for its own sake.
-        return plain and not request.settings.truncation and request.table.guide.blocks
 
     def _by_candidates(self, call: TreeCall) -> list[Draws]:
         """Draw the texts missing after the attempts from weighted candidates."""
