@@ -189,3 +189,5 @@ FIXTURES = (
         empty=True,
     ),
 )
+
+BY_ID = {fixture.id: fixture for fixture in FIXTURES}
