@@ -208,8 +208,8 @@ class StringSet:
 
     @cached_property
     def _merged(self) -> StringSet:
-        """The same set, with what it leaves out told by its automaton."""
-        return self.whole & StringSet(None, ~CodeAutomaton.of_values(self.but)) if self.but else self
+        """The same set of one that leaves values out, told by its automaton alone."""
+        return self.whole & StringSet(None, ~CodeAutomaton.of_values(self.but))
 
     def without(self, values: Iterable[str]) -> StringSet:
         """Return the set without some strings. Its automaton stays as it is, so that sets of seen values share it."""
