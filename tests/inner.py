@@ -18,8 +18,7 @@ from outlines_phi.lm import bundled, watch
 from outlines_phi.lm.model import Evaluation, ModelCounts, WrappedModel
 from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.lm.transformers.packed import PackedTrees
-from outlines_phi.lm.transformers.roads import RegionTrees
-from outlines_phi.lm.transformers.rows import RowTrees
+from outlines_phi.lm.transformers.roads import RegionTrees, RowTrees
 from outlines_phi.lm.transformers.slots import TreeMask
 from outlines_phi.lm.watch import limited
 from outlines_phi.numerics import distributions, transfers

@@ -24,8 +24,22 @@ from .code_points import (
     others,
     union,
 )
-from .dialects import ECMA, IN_ASCII, PYTHON, Dialect
-from .syntax_tree import EMPTY, Ahead, Beginning, Behind, Chars, Choice, End, Node, Repeat, Sequence
+from .syntax_tree import (
+    ECMA,
+    EMPTY,
+    IN_ASCII,
+    PYTHON,
+    Ahead,
+    Beginning,
+    Behind,
+    Chars,
+    Choice,
+    Dialect,
+    End,
+    Node,
+    Repeat,
+    Sequence,
+)
 
 _GROUP = re.compile(
     r"\((?:\?(?:(?P<look><?[=!])|P?<(?P<name>[^\W\d][\w.$\[\]]*)>|(?P<flags>[a-zA-Z-]*)(?P<end>[:)]))|(?!\?))"

@@ -18,17 +18,19 @@ from .builder import automaton_of, depends_on_context
 from .code_automaton import CodeAutomaton
 from .code_points import EVERYTHING
 from .composed import Composed
-from .dialects import ECMA, RUST, Dialect
 from .pattern_reader import marks, read
 from .spelling import spelled, utf8
 from .syntax_tree import (
     ANYTHING,
+    ECMA,
     EMPTY,
+    RUST,
     Ahead,
     Beginning,
     Behind,
     Chars,
     Choice,
+    Dialect,
     End,
     First,
     Node,

@@ -14,7 +14,7 @@ from outlines_phi import EmptyLanguageError, UnsupportedError, Vocabulary
 from outlines_phi.automata.lift import lift
 from outlines_phi.errors import VocabularyError
 from outlines_phi.guides import FSMGuide
-from outlines_phi.guides.character_fsm import CharacterFSM, encoded
+from outlines_phi.guides.fsm import CharacterFSM, encoded
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
 from outlines_phi.lm import bundled
 from outlines_phi.regex.patterns import compile_regex

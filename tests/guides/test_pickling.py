@@ -15,9 +15,9 @@ import torch
 from outlines_phi import BannedPhrases, UnsupportedError, Vocabulary
 from outlines_phi.guides import CFGGuide, Guide, Table, read_grammar
 from outlines_phi.guides.grammar import cfg_guide as cfg_guide
-from outlines_phi.guides.grammar.lexing.lexer import Lexer
+from outlines_phi.guides.grammar.lexer import Lexer
+from outlines_phi.guides.grammar.lr_tables import LRTables
 from outlines_phi.guides.grammar.notation.reader import grammar_text
-from outlines_phi.guides.grammar.parsing.lr_tables import LRTables
 from outlines_phi.guides.guide import DONE
 from outlines_phi.guides.json_schema.shapes import ObjectShape
 from outlines_phi.guides.phrases.ban_language import ProductGuide

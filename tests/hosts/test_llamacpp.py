@@ -29,8 +29,8 @@ from tests.hosts.test_hosts import QUESTION
 llama_cpp = pytest.importorskip("llama_cpp")
 gguf = pytest.importorskip("gguf")
 
-from outlines_phi.lm.llamacpp import llamacpp_model as models  # noqa: E402
-from outlines_phi.lm.llamacpp.llamacpp_model import LlamaCppModel  # noqa: E402
+from outlines_phi.lm import llamacpp_model as models  # noqa: E402
+from outlines_phi.lm.llamacpp_model import LlamaCppModel  # noqa: E402
 from outlines_phi.plugin.hosts.llamacpp import PhiLlamaCpp  # noqa: E402
 from tests.hosts.gguf_model import write, write_adapter  # noqa: E402
 
@@ -128,7 +128,7 @@ class TestLanguageModel:
         script.write_text(
             "import sys, llama_cpp\n"
             "from outlines_phi.errors import ModelError\n"
-            "from outlines_phi.lm.llamacpp.llamacpp_model import LlamaCppModel\n"
+            "from outlines_phi.lm.llamacpp_model import LlamaCppModel\n"
             f"llama = llama_cpp.Llama({str(path)!r}, n_ctx=64, verbose=False)\n"
             "lm = LlamaCppModel(llama)\n"
             "kept = lm.trees([[5, 6, 7]]); kept.roots()\n"

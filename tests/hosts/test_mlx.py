@@ -27,8 +27,8 @@ mlx_lm = pytest.importorskip("mlx_lm")
 import mlx.core as mx  # noqa: E402
 from mlx_lm.sample_utils import make_sampler  # noqa: E402
 
-from outlines_phi.lm.mlx import mlx_model as models  # noqa: E402
-from outlines_phi.lm.mlx.mlx_model import MLXModel  # noqa: E402
+from outlines_phi.lm import mlx_model as models  # noqa: E402
+from outlines_phi.lm.mlx_model import MLXModel  # noqa: E402
 from outlines_phi.plugin.hosts.mlx import PhiMLXLM  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning", "ignore::DeprecationWarning")

@@ -15,8 +15,8 @@ from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides import FSMGuide
 from outlines_phi.guides.guide import DONE
 from outlines_phi.numerics.cache import forget_parts
-from outlines_phi.regex.dialects import RUST
 from outlines_phi.regex.patterns import LARGER, compile_lexeme, compile_regex, free_text
+from outlines_phi.regex.syntax_tree import RUST
 from tests.regex.outlines_engine import difference, direct, whole
 from tests.regex.random_patterns import jumbles, patterns
 

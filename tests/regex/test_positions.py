@@ -12,9 +12,9 @@ import regex
 from outlines_phi import BannedPhrases, Vocabulary
 from outlines_phi.automata.automaton import DEAD, ByteAutomaton
 from outlines_phi.guides import FSMGuide
+from outlines_phi.guides.json_schema import string_set
 from outlines_phi.guides.json_schema.machine.scalars import begun, ended
-from outlines_phi.guides.json_schema.strings import string_set
-from outlines_phi.guides.json_schema.strings.string_set import RAW_ASCII, StringSet, members, spelled_size
+from outlines_phi.guides.json_schema.string_set import RAW_ASCII, StringSet, members, spelled_size
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.regex.composed import Composed
 from outlines_phi.regex.patterns import compile_in_parts, compile_regex, searched

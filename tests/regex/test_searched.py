@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi.errors import GrammarError, UnsupportedError
-from outlines_phi.guides.json_schema.strings.string_set import StringSet
+from outlines_phi.guides.json_schema.string_set import StringSet
 
 fuzz = settings(derandomize=True, deadline=None, max_examples=300)
 

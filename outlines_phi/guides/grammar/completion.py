@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from ...automata.byte_machine import closure
 from ...format_limits import current_limits
 from ..guide import UNREACHABLE
-from .lexing.lexer import NOTHING, Word
-from .lexing.spanner import Spanner
-from .parsing.parser import ERROR, Parser
+from .lexer import NOTHING, Word
+from .parser import ERROR, Parser
+from .spanner import Spanner
 
 SILENT = -2  # The end of the text completes nothing that counts
 

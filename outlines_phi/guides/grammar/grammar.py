@@ -35,7 +35,7 @@ class Terminal:
     committed: bool = False
     # Where not empty, the numbers of other terminals: its lexemes are those that all of these match, before each of them alone.
     of: tuple[int, ...] = ()
-    dialect: str = "rust"  # that of the pattern, one of :data:`~outlines_phi.regex.dialects.DIALECTS`
+    dialect: str = "rust"  # that of the pattern, one of :data:`~outlines_phi.regex.syntax_tree.DIALECTS`
     special: str = ""  # in place of a pattern: the special token that it is, or any of several, as it is written
 
 

@@ -13,9 +13,9 @@ from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import GrammarWarning, warn_of
 from ...format_limits import current_limits
 from .grammar import Grammar, Production
-from .lexing.lexeme_automaton import candidates, joint_of
-from .lexing.lexer import START, Lexer
-from .parsing.lr_tables import LRTables
+from .lexeme_automaton import candidates, joint_of
+from .lexer import START, Lexer
+from .lr_tables import LRTables
 
 
 def told_apart_by_rules(grammar: Grammar) -> Grammar:

@@ -15,11 +15,11 @@ from ...vocabulary.vocabulary import Vocabulary
 from ..fsm import FSMGuide
 from ..grammar.cfg_guide import CFGGuide
 from ..grammar.grammar import Grammar
-from ..grammar.lexing.lexeme_automaton import bytes_behind, joint_of
+from ..grammar.lexeme_automaton import bytes_behind, joint_of
 from ..guide import Guide
 from ..json_schema.json_guide import JSONGuide
 from ..json_schema.machine.machine import Machine
-from ..json_schema.reading.template import END, Template
+from ..json_schema.reading.schema import END, Template
 from .guidance_rules import GuidanceRules, JSONValue, Lexeme, Productions
 from .longest_match import LexemeMatch, between_values, blocks_of, template_of
 

@@ -14,11 +14,9 @@ from ...regex.patterns import compile_lexeme
 from ...regex.syntax_tree import EMPTY, Choice, Leaf, Node, Repeat, RuleName, Sequence, rules_of
 from ...vocabulary.special_tokens import references
 from ..grammar.grammar import Grammar, Terminal
-from ..grammar.notation.lowering import GrammarRule, Lowering, written
-from ..grammar.notation.tree_maker import SpecialToken
+from ..grammar.notation.lowering import GrammarRule, Lowering, SpecialToken, written
 from ..json_schema.machine.machine import Machine
-from ..json_schema.reading.schema import Schema
-from ..json_schema.reading.template import Template
+from ..json_schema.reading.schema import Schema, Template
 from .notation import Attribute, Definition, Nested, Spelled, Values, parse
 
 

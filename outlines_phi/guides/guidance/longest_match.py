@@ -19,7 +19,7 @@ from ...automata.byte_machine import closure
 from ...errors import GrammarError, UnsupportedError
 from ...regex.syntax_tree import Choice, Node, Repeat, RuleName, Sequence
 from ..json_schema.formula import Formula
-from ..json_schema.reading.template import END, Piece, Template
+from ..json_schema.reading.schema import END, Piece, Template
 from .guidance_rules import START, GuidanceRules, JSONValue, Lexeme
 
 MOST_POSITIONS = 5_000
@@ -92,7 +92,7 @@ def _checked(template: Template) -> Template:
 MOST_STATES = 200_000
 
 Row = frozenset[int]
-"""Positions of a template that the text may be before; :data:`~outlines_phi.guides.json_schema.reading.template.END` among them."""
+"""Positions of a template that the text may be before; :data:`~outlines_phi.guides.json_schema.reading.schema.END` among them."""
 
 
 class MatchState(NamedTuple):

@@ -20,7 +20,7 @@ from lark.exceptions import UnexpectedInput, VisitError
 from ...errors import GrammarError
 from ...regex.patterns import literal
 from ...regex.syntax_tree import Leaf, Node, Repeat, RuleName
-from ..grammar.notation.tree_maker import REPEATS, TreeMaker, position
+from ..grammar.notation.lowering import REPEATS, TreeMaker, position
 
 
 @final

@@ -23,8 +23,7 @@ from .machine.scalars import Listed, Text
 from .machine.sizes import NEVER
 from .machine.states import Configuration, Stack, State
 from .reading.place import LeftOut
-from .reading.schema import Schema
-from .reading.template import Template
+from .reading.schema import Schema, Template
 from .token_forest import TokenForest
 from .walker import Walker, tells_apart
 

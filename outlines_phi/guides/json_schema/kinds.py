@@ -28,9 +28,9 @@ from .formula import (
     negated,
     parts_of,
 )
-from .numbers.number_set import NumberSet
+from .number_set import NumberSet
 from .shapes import ArrayShape, ObjectShape, Some, refuse_large, states_of
-from .strings.string_set import StringSet
+from .string_set import StringSet
 from .values import KINDS, NUMBERS
 
 MOST_SHAPES = 512

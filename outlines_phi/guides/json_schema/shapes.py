@@ -14,8 +14,8 @@ from ...errors import UnsupportedError
 from ...format_limits import LimitError, limits
 from ...numerics.cache import kept
 from .formula import FALSE, TRUE, Formula, Membership, both, either, kind, negated
-from .numbers.number_set import NumberSet
-from .strings.string_set import StringSet
+from .number_set import NumberSet
+from .string_set import StringSet
 from .values import NUMBERS, kind_of
 
 MOST_NAMES = 10_000

@@ -23,7 +23,7 @@ from ...vocabulary.kernel import (
     WalkTables,
 )
 from ...vocabulary.trie import Trie
-from .strings.string_set import BACKSLASH, free
+from .string_set import BACKSLASH, free
 
 LONG = 24
 """Characters that few tokens have more of."""

@@ -16,9 +16,9 @@ from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import EmptyLanguageError, UnsupportedError, caret
 from ...format_limits import current_limits
 from ...numerics.checks import shown
-from ...regex.dialects import RUST
 from ...regex.pattern_reader import Mark, RefusedFeature, marks
 from ...regex.patterns import compile_regex
+from ...regex.syntax_tree import RUST
 from .machines import CharacterReader, LiteralTexts, PatternTexts, PhraseThreads
 from .matcher import Literals, PhraseMachine, PhraseMatcher, SideBySide
 

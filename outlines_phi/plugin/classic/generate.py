@@ -17,8 +17,7 @@ from outlines.types.dsl import CFG, Choice
 from outlines.types.utils import get_schema_from_enum
 
 from ...errors import UnsupportedError
-from ...guides.character_fsm import CharacterFSM, encoded
-from ...guides.fsm import FSMGuide
+from ...guides.fsm import CharacterFSM, FSMGuide, encoded
 from ...guides.grammar.grammar import Grammar
 from ...numerics.checks import check_counts
 from ...sampling.ancestral import SMC

@@ -13,7 +13,7 @@ from outlines.models.llamacpp import LlamaCpp, LlamaCppTokenizer, LlamaCppTypeAd
 
 from ...errors import ModelError
 from ...guides.index import END
-from ...lm.llamacpp.llamacpp_model import LlamaCppModel
+from ...lm.llamacpp_model import LlamaCppModel
 from ..mistakes import reading
 from .transformers import SHOWN, ByteTokenizer, MaskedLoop
 
@@ -53,7 +53,7 @@ class PhiLlamaCpp(MaskedLoop, LlamaCpp):
     Raises
     ------
     UnsupportedError, VocabularyError
-        See :class:`outlines_phi.lm.llamacpp.llamacpp_model.LlamaCppModel`; raised at the first call that asks for a correction.
+        See :class:`outlines_phi.lm.llamacpp_model.LlamaCppModel`; raised at the first call that asks for a correction.
     """
 
     stock, library = LlamaCpp, "llama.cpp"

@@ -14,7 +14,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from numpy.typing import NDArray
 from outlines.models.mlxlm import MLXLM
 
-from ...lm.mlx.mlx_model import MLXModel
+from ...lm.mlx_model import MLXModel
 from ..call import Call
 from ..processor import MaskLogitsProcessor
 from .transformers import ByteTokenizer, MaskedLoop, Process
@@ -40,7 +40,7 @@ class PhiMLXLM(MaskedLoop, MLXLM):
     Raises
     ------
     UnsupportedError, VocabularyError
-        See :class:`outlines_phi.lm.mlx.mlx_model.MLXModel`; raised at the first call that asks for a correction.
+        See :class:`outlines_phi.lm.mlx_model.MLXModel`; raised at the first call that asks for a correction.
     """
 
     stock, library = MLXLM, "mlx-lm"

@@ -37,8 +37,8 @@ from ...automata.stops import Scope
 from ...errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
 from ...format_limits import current_limits
 from ...guides.fsm import FSMGuide
+from ...guides.grammar.cfg_guide import LexedMachine
 from ...guides.grammar.grammar import Grammar
-from ...guides.grammar.lexed_machine import LexedMachine
 from ...guides.grammar.notation.reader import read_grammar
 from ...guides.guidance.guidance_grammar import GuidanceGrammar, read
 from ...guides.guidance.notation import HEADER
@@ -46,16 +46,15 @@ from ...guides.guide import Guide
 from ...guides.json_schema.json_guide import JSONGuide, warn_of_keywords
 from ...guides.json_schema.kinds import Kinds
 from ...guides.json_schema.machine.machine import Machine
-from ...guides.json_schema.reading.schema import Schema
-from ...guides.json_schema.reading.template import Template
+from ...guides.json_schema.reading.schema import Schema, Template
 from ...guides.json_schema.values import Path, pointer_to
 from ...guides.machine_guide import MachineGuide
 from ...guides.thinking import ThoughtFormat
 from ...numerics.cache import kept
 from ...numerics.checks import check, check_counts
-from ...regex.dialects import ECMA
 from ...regex.patterns import LARGER, compile_regex, free_text
 from ...regex.spelling import spelled, utf8
+from ...regex.syntax_tree import ECMA
 from ...vocabulary.special_tokens import references
 from ...vocabulary.vocabulary import Vocabulary
 from ..mistakes import no_format, too_deep

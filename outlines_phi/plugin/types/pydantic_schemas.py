@@ -22,8 +22,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonRef, JsonSchemaValue
 from pydantic_core import SchemaValidator, ValidationError, core_schema
 
 from ...errors import UnsupportedError
+from ...guides.json_schema.formats import IPV4, IPV6
 from ...guides.json_schema.reading.place import PATTERN_DIALECT
-from ...guides.json_schema.strings.formats import IPV4, IPV6
 from ...guides.json_schema.values import pointer_to
 
 DIGITS = 28  # Of a `Decimal`: the precision of Python's own context

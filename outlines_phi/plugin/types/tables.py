@@ -30,7 +30,7 @@ from ...guides.grammar.shared_lexemes import warn_of_neighbours
 from ...guides.guide import Guide
 from ...guides.index import from_index, is_byte_level
 from ...guides.json_schema.json_guide import JSONGuide
-from ...guides.json_schema.reading.template import Template
+from ...guides.json_schema.reading.schema import Template
 from ...guides.phrases.ban_language import ProductGuide, banned, free_text
 from ...guides.phrases.banned import BannedPhrases
 from ...guides.phrases.phrase_guide import BanningGuide, PhraseGuide
@@ -39,8 +39,8 @@ from ...guides.table import Table
 from ...guides.thinking import ThinkingGuide
 from ...numerics.cache import Cache, forget_parts, memory_of
 from ...regex.composed import Composed
-from ...regex.dialects import DIALECTS
 from ...regex.patterns import compile_in_parts, compile_lexeme, compile_regex
+from ...regex.syntax_tree import DIALECTS
 from ...vocabulary.vocabulary import Vocabulary
 from ..mistakes import too_deep
 from ..processor import TableLogitsProcessor

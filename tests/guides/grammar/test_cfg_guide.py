@@ -14,7 +14,7 @@ from outlines_phi.guides import CFGGuide, Guide, read_grammar
 from outlines_phi.guides.grammar import cfg_guide
 from outlines_phi.guides.grammar.grammar import Grammar, Terminal
 from outlines_phi.guides.grammar.notation.reader import grammar_text
-from outlines_phi.guides.grammar.parsing.parser import Parser
+from outlines_phi.guides.grammar.parser import Parser
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.testing import assert_guide

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from outlines_phi import GrammarError, UnsupportedError
 from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides import read_grammar
+from outlines_phi.guides.grammar import lexer as lexing
 from outlines_phi.guides.grammar.grammar import Terminal
-from outlines_phi.guides.grammar.lexing import lexer as lexing
-from outlines_phi.guides.grammar.lexing.lexeme_automaton import automaton_of
-from outlines_phi.guides.grammar.lexing.lexer import NOTHING, START, Lexer
+from outlines_phi.guides.grammar.lexeme_automaton import automaton_of
+from outlines_phi.guides.grammar.lexer import NOTHING, START, Lexer
 from outlines_phi.regex.patterns import compile_regex, literal
 from tests.guides.grammar.definition import LongestMatch
 from tests.guides.grammar.fixtures import LETTERS as NAME

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from outlines_phi import EmptyLanguageError
 from outlines_phi.errors import GrammarWarning
 from outlines_phi.guides.grammar.grammar import Grammar, Production, Terminal
-from outlines_phi.guides.grammar.parsing.lr_tables import END, MOST_OPTIONAL, LRTables, augmented, without_empty_bodies
-from outlines_phi.guides.grammar.parsing.parser import Parser
+from outlines_phi.guides.grammar.lr_tables import END, MOST_OPTIONAL, LRTables, augmented, without_empty_bodies
+from outlines_phi.guides.grammar.parser import Parser
 from tests.guides.grammar.ansi_c import ANSI_C
 from tests.guides.grammar.fixtures import words
 from tests.guides.grammar.recognizer import Earley, grammar, grammars

@@ -14,9 +14,9 @@ from outlines_phi import EmptyLanguageError, GrammarError
 from outlines_phi.errors import GrammarWarning
 from outlines_phi.guides import read_grammar
 from outlines_phi.guides.grammar.grammar import Grammar, Terminal
-from outlines_phi.guides.grammar.lexing.lexeme_automaton import automaton_of
+from outlines_phi.guides.grammar.lexeme_automaton import automaton_of
 from outlines_phi.guides.grammar.notation import reader
-from outlines_phi.guides.grammar.parsing.parser import ERROR, Parser
+from outlines_phi.guides.grammar.parser import ERROR, Parser
 from tests.guides.grammar.definition import Definition
 
 FEATURES = {

@@ -1,7 +1,7 @@
 """The spellings of strings in JSON as one automaton over bytes: the reference of the composed one."""
 
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.guides.json_schema.strings.string_set import QUOTE, StringSet, in_ascii, in_json
+from outlines_phi.guides.json_schema.string_set import QUOTE, StringSet, in_ascii, in_json
 from outlines_phi.regex.spelling import spelled
 
 

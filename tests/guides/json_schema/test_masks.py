@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from outlines_phi import BannedPhrases, EmptyLanguageError, SchemaWarning, UnsupportedError, Vocabulary
 from outlines_phi.guides import Guide, JSONGuide, Table
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.json_schema import spreads, token_forest, walker
-from outlines_phi.guides.json_schema.strings import string_set
+from outlines_phi.guides.json_schema import spreads, string_set, token_forest, walker
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.vocabulary import kernel
 from outlines_phi.vocabulary.trie import fewest_tokens

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from outlines_phi import UnsupportedError
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.guides.json_schema.numbers import number_set as numbers
-from outlines_phi.guides.json_schema.numbers.multiples import Divisor, Multiples
-from outlines_phi.guides.json_schema.numbers.number_set import MAX_DIGITS, NumberSet
-from outlines_phi.guides.json_schema.numbers.texts import MANY_REMAINDERS, most_states
+from outlines_phi.guides.json_schema import number_set as numbers
+from outlines_phi.guides.json_schema.number_set import MAX_DIGITS, NumberSet
+from outlines_phi.guides.json_schema.number_texts import MANY_REMAINDERS, Divisor, Multiples, most_states
 from outlines_phi.regex.code_automaton import equivalent
 
 fixed = settings(derandomize=True, deadline=None)

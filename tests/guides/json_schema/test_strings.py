@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 from outlines_phi import UnsupportedError
 from outlines_phi.automata.automaton import UNREACHABLE, ByteAutomaton
 from outlines_phi.format_limits import current_limits
-from outlines_phi.guides.json_schema.strings.formats import FORMATS, format_strings
-from outlines_phi.guides.json_schema.strings.string_set import StringSet
+from outlines_phi.guides.json_schema.formats import FORMATS, format_strings
+from outlines_phi.guides.json_schema.string_set import StringSet
 from outlines_phi.regex.spelling import spelled, utf8
 from tests.guides.json_schema.byte_spellings import quoted
 

@@ -11,8 +11,7 @@ import pytest
 
 from outlines_phi import UnsupportedError
 from outlines_phi.guides.json_schema.machine.machine import Machine
-from outlines_phi.guides.json_schema.reading.schema import Schema
-from outlines_phi.guides.json_schema.reading.template import Template
+from outlines_phi.guides.json_schema.reading.schema import Schema, Template
 from outlines_phi.regex.patterns import compile_regex
 from tests.guides.json_schema.schemas import machine
 

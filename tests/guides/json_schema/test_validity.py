@@ -14,9 +14,9 @@ from jsonschema.exceptions import FormatError
 
 from outlines_phi import EmptyLanguageError, SchemaWarning, UnsupportedError, Vocabulary
 from outlines_phi.guides import JSONGuide
+from outlines_phi.guides.json_schema.formats import format_strings
 from outlines_phi.guides.json_schema.reading.keywords import KEYWORDS
 from outlines_phi.guides.json_schema.reading.schema import Schema
-from outlines_phi.guides.json_schema.strings.formats import format_strings
 from outlines_phi.lm import bundled
 from tests.guides.json_schema.schemas import SAID, SCHEMAS, SETS, VALUES, accepted, dumped, machine, valid, validator
 from tests.guides.walking import random_text

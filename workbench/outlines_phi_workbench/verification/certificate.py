@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from outlines_phi import UnsupportedError
 from outlines_phi.automata.automaton import DEAD
 from outlines_phi.guides import CFGGuide
-from outlines_phi.guides.grammar.lexing.lexeme_automaton import NOTHING, LexemeAutomaton
-from outlines_phi.guides.grammar.lexing.lexer import HELD, START, Lexer, Word
+from outlines_phi.guides.grammar.lexeme_automaton import NOTHING, LexemeAutomaton
+from outlines_phi.guides.grammar.lexer import HELD, START, Lexer, Word
 from outlines_phi.guides.guide import DEAD as NO_STATE
 from outlines_phi.guides.guide import DONE
 from outlines_phi.vocabulary.classes import EOS

@@ -8,8 +8,8 @@ from typing import cast
 import numpy as np
 
 from outlines_phi.guides import CFGGuide
-from outlines_phi.guides.grammar.lexing.lexer import START
-from outlines_phi.guides.grammar.parsing.parser import ERROR
+from outlines_phi.guides.grammar.lexer import START
+from outlines_phi.guides.grammar.parser import ERROR
 from outlines_phi.guides.guide import DEAD
 
 from .exploration import Pair

@@ -20,9 +20,8 @@ from lark.lark import PostLex
 from ....errors import GrammarError
 from ....regex.code_points import AFTER_SURROGATES, CODE_POINTS, FIRST_SURROGATE, both, others, ranges
 from ....regex.syntax_tree import Chars, Node, Repeat, RuleName, Sequence, rules_of
-from .lowering import GrammarRule
+from .lowering import REPEATS, GrammarRule, TreeMaker, position
 from .source import check_writable, meant
-from .tree_maker import REPEATS, TreeMaker, position
 
 VALID = others((FIRST_SURROGATE, AFTER_SURROGATES))
 """All characters: no text has a surrogate."""

@@ -31,7 +31,7 @@ from lark.tree import Tree
 from ....errors import GrammarError, OutlinesPhiError, UnsupportedError
 from ....format_limits import current_limits
 from ..grammar import Grammar, Production, Terminal
-from ..lexing.lexeme_automaton import automaton_of
+from ..lexeme_automaton import automaton_of
 from .gbnf import read_gbnf
 from .scannerless import over_lexemes
 from .source import PRIVATE, Imports, Source, meant, special_token, with_literals

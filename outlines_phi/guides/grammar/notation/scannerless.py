@@ -25,9 +25,8 @@ from ....errors import GrammarWarning, OutlinesPhiError, warn_of
 from ....regex.patterns import compile_regex
 from ....regex.syntax_tree import EMPTY, Chars, Choice, Leaf, Node, Repeat, RuleName, Sequence, parts_of, rules_of
 from ..grammar import Grammar, Production, Terminal
-from ..lexing.lexeme_automaton import bytes_behind, joint
-from .lowering import GrammarRule, Lowering, written
-from .tree_maker import SpecialToken
+from ..lexeme_automaton import bytes_behind, joint
+from .lowering import GrammarRule, Lowering, SpecialToken, written
 
 _MOST_WRITTEN = 10_000
 """The most characters of the pattern of a terminal."""

@@ -13,7 +13,7 @@ from ....automata.byte_machine import closure
 from ....errors import UnsupportedError
 from ....regex.composed import Composed
 from ..formula import Formula
-from ..reading.template import END, Piece, Template
+from ..reading.schema import END, Piece, Template
 from .blanks import Spacing, literal
 from .containers import Array, Members, Object
 from .scalars import Number, Text, begun

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeAlias, final
 from ....automata.automaton import ByteAutomaton
 from ..formula import Formula, both
 from ..shapes import ArrayShape, ObjectShape, names_in_order, states_of, told_apart
-from ..strings.string_set import QUOTE, StringSet
-from ..strings.string_set import members as names_of
+from ..string_set import QUOTE, StringSet
+from ..string_set import members as names_of
 from .blanks import COMPACT, LINES, OPEN, SPACED, STEPS, Spacing, literal, size
 from .scalars import Listed, Spelled, Text, begun
 from .seen import NOTHING, Seen, value_of

@@ -14,10 +14,9 @@ from ....format_limits import LimitError
 from ..formula import Formula, both, kind, not_too_deep
 from ..kinds import Kinds, scalars_of
 from ..reading.place import LeftOut
-from ..reading.schema import Schema, culprit
-from ..reading.template import Template
+from ..reading.schema import Schema, Template, culprit
 from ..shapes import ObjectShape, names_in_order, told_apart
-from ..strings.string_set import members
+from ..string_set import members
 from .between import Between, Places, Value, refuse_clashes
 from .blanks import Spacing
 from .containers import FirstBlank

@@ -16,7 +16,7 @@ from ....automata.automaton import DEAD, ByteAutomaton
 from ....regex.code_automaton import Interval, is_within
 from ....regex.composed import Composed
 from ....vocabulary.kernel import UNBOUNDED
-from ..strings.string_set import (
+from ..string_set import (
     BACKSLASH,
     NOT_RAW,
     QUOTE,

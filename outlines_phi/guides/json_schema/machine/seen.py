@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import Any, final
 
 from ..formula import Formula, both, either, kind, negated
-from ..numbers.multiples import decimals, digits_of
+from ..number_texts import decimals, digits_of
 from ..shapes import arrays, equal_to, member, objects, required
 from ..values import KINDS, kind_of
 

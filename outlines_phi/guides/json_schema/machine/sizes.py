@@ -12,7 +12,7 @@ from ....format_limits import LimitError
 from ..formula import TRUE, Formula, both
 from ..kinds import Kinds
 from ..shapes import ArrayShape, ObjectShape, Some, told_apart
-from ..strings.string_set import StringSet, composed_of, members, spelled_size
+from ..string_set import StringSet, composed_of, members, spelled_size
 from .blanks import BEGUN, Gaps, Spacing
 from .seen import NOTHING, Seen, canonical, value_of
 

@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any, final
 
 from ....errors import UnsupportedError
+from ..formats import format_strings
 from ..formula import (
     FALSE,
     TRUE,
@@ -19,10 +20,9 @@ from ..formula import (
     kind,
     negated,
 )
-from ..numbers.number_set import NumberSet
+from ..number_set import NumberSet
 from ..shapes import Counted, Some, among, arrays, equal_to, member, objects, required
-from ..strings.formats import format_strings
-from ..strings.string_set import StringSet
+from ..string_set import StringSet
 from ..values import TYPES
 from .place import FROM_6, FROM_7, FROM_2019, FROM_2020, PATTERN_DIALECT, TO_7, Keyword, Place
 

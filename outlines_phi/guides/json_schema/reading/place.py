@@ -22,7 +22,7 @@ from ....automata.byte_machine import closure
 from ....errors import GrammarError, UnsupportedError
 from ....format_limits import LimitError, current_limits
 from ..formula import FALSE, TRUE, And, Formula, Not, Or, Referred, both, but_not
-from ..strings.string_set import StringSet
+from ..string_set import StringSet
 from ..values import pointer_to
 
 PATTERN_DIALECT = "$patternDialect"

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from outlines_phi.guides.json_schema.formats import FORMATS, LEFT_OUT
 from outlines_phi.guides.json_schema.reading.keywords import KEYWORDS
 from outlines_phi.guides.json_schema.reading.place import DRAFTS
-from outlines_phi.guides.json_schema.strings.formats import FORMATS, LEFT_OUT
 
 START, END = "<!-- keywords:start -->", "<!-- keywords:end -->"
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from jsonschema_specifications import REGISTRY
 
+from outlines_phi.guides.json_schema.formats import FORMATS, LEFT_OUT
 from outlines_phi.guides.json_schema.reading.keywords import KEYWORDS
-from outlines_phi.guides.json_schema.strings.formats import FORMATS, LEFT_OUT
 from tests.guides.json_schema.reading.keyword_tables import ANNOTATIONS, END, START, summary, write
 
 PAGE = Path(__file__).parents[4] / "docs" / "output-types.md"

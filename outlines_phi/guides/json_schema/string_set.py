@@ -15,15 +15,14 @@ from unicodedata import category
 
 import numpy as np
 
-from ....numerics.cache import kept
-from ....regex.builder import automaton_of
-from ....regex.code_automaton import CodeAutomaton, Interval, check_states, is_within
-from ....regex.code_points import CODE_POINTS, CodePoints, characters, others
-from ....regex.composed import Composed
-from ....regex.dialects import DIALECTS
-from ....regex.patterns import searched
-from ....regex.spelling import Spelling
-from ....regex.syntax_tree import Chars, Repeat
+from ...numerics.cache import kept
+from ...regex.builder import automaton_of
+from ...regex.code_automaton import CodeAutomaton, Interval, check_states, is_within
+from ...regex.code_points import CODE_POINTS, CodePoints, characters, others
+from ...regex.composed import Composed
+from ...regex.patterns import searched
+from ...regex.spelling import Spelling
+from ...regex.syntax_tree import DIALECTS, Chars, Repeat
 
 MULTIPLIED = 1_000
 """States times lengths of which an automaton is made; of more, the count stands beside the state."""

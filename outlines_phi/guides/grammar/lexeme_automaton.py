@@ -10,13 +10,13 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from ....automata.automaton import DEAD, UNREACHABLE, ByteAutomaton, Product, distances
-from ....errors import EmptyLanguageError, GrammarError, UnsupportedError
-from ....format_limits import current_limits
-from ....regex.code_automaton import equivalent
-from ....regex.dialects import DIALECTS
-from ....regex.patterns import compile_lexeme
-from ..grammar import Production, Terminal, followers
+from ...automata.automaton import DEAD, UNREACHABLE, ByteAutomaton, Product, distances
+from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
+from ...format_limits import current_limits
+from ...regex.code_automaton import equivalent
+from ...regex.patterns import compile_lexeme
+from ...regex.syntax_tree import DIALECTS
+from .grammar import Production, Terminal, followers
 
 NOTHING = -1  # No terminal
 

@@ -13,9 +13,9 @@ import numpy as np
 from llama_cpp._utils import suppress_stdout_stderr
 from numpy.typing import NDArray
 
-from ...errors import ModelError, UnsupportedError
-from ...vocabulary.vocabulary import Vocabulary
-from ..sequences import Entry, SequenceModel
+from ..errors import ModelError, UnsupportedError
+from ..vocabulary.vocabulary import Vocabulary
+from .sequences import Entry, SequenceModel
 
 
 @final

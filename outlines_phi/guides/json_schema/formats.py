@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ....regex.code_automaton import CodeAutomaton
+from ...regex.code_automaton import CodeAutomaton
 from .string_set import StringSet
 
 KEPT = Path(__file__).with_suffix(".npz")

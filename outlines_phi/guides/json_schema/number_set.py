@@ -12,11 +12,20 @@ from heapq import merge
 from itertools import pairwise
 from typing import TypeAlias, final
 
-from ....automata.automaton import ByteAutomaton
-from ....format_limits import LimitError, current_limits
-from ....numerics.cache import kept
-from .multiples import EVERY_NUMBER, NO_NUMBER, Multiples, is_decimal
-from .texts import ANY_NUMBER, LISTED, spell, spell_all_but, spell_far
+from ...automata.automaton import ByteAutomaton
+from ...format_limits import LimitError, current_limits
+from ...numerics.cache import kept
+from .number_texts import (
+    ANY_NUMBER,
+    EVERY_NUMBER,
+    LISTED,
+    NO_NUMBER,
+    Multiples,
+    is_decimal,
+    spell,
+    spell_all_but,
+    spell_far,
+)
 
 Number: TypeAlias = int | float | Decimal | Fraction
 

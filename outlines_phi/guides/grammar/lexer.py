@@ -10,11 +10,11 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ....automata.automaton import DEAD, UNREACHABLE, distances, explored
-from ....errors import GrammarError
-from ....format_limits import current_limits
-from ....regex.code_automaton import equivalent
-from ..grammar import Terminal
+from ...automata.automaton import DEAD, UNREACHABLE, distances, explored
+from ...errors import GrammarError
+from ...format_limits import current_limits
+from ...regex.code_automaton import equivalent
+from .grammar import Terminal
 from .lexeme_automaton import NOTHING as NOTHING
 from .lexeme_automaton import LexemeAutomaton, as_prior
 

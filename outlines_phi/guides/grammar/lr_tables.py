@@ -8,11 +8,11 @@ from functools import cache, cached_property
 from itertools import product
 from typing import NamedTuple, final
 
-from ....automata.byte_machine import closure
-from ....errors import EmptyLanguageError
-from ....format_limits import current_limits
-from ..grammar import END as END
-from ..grammar import Grammar, Production
+from ...automata.byte_machine import closure
+from ...errors import EmptyLanguageError
+from ...format_limits import current_limits
+from .grammar import END as END
+from .grammar import Grammar, Production
 
 MOST_OPTIONAL = 3
 """Symbols of one body that may be left out; a body with more of them is cut in two, so that its variants stay few."""

@@ -15,9 +15,9 @@ from mlx.utils import tree_flatten
 from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
 from numpy.typing import NDArray
 
-from ...errors import ModelError, UnsupportedError
-from ...vocabulary.vocabulary import Vocabulary
-from ..sequences import Entry, SequenceModel
+from ..errors import ModelError, UnsupportedError
+from ..vocabulary.vocabulary import Vocabulary
+from .sequences import Entry, SequenceModel
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import final
 
-from ..grammar import Grammar
+from .grammar import Grammar
 from .lr_tables import END, LRTables, augmented, without_empty_bodies
 
 UNKNOWN = 0
