@@ -85,7 +85,7 @@ class Ours(Engine):
             self.state = self.table.advance(self.state, token, UNREACHABLE - 1)
             assert self.state != DEAD
         self.met.add(self.state)
-        self.table.bias(self.state, UNREACHABLE - 1, self.device)
+        self.table.bias(self.state, None, self.device)
 
     def rows(self) -> int | None:
         return len(self.met)

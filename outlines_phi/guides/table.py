@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple, TypeVar, final
 from weakref import ref
 
@@ -20,12 +20,17 @@ from ..errors import EmptyLanguageError
 from ..numerics.cache import ENTRY_BYTES, array_bytes, kept_rows
 from ..numerics.checks import check_kind
 from ..vocabulary.classes import EOS, Partition
-from .guide import DEAD, DONE, UNREACHABLE, Guide
+from .guide import DEAD, DONE, UNREACHABLE, Guide, packed
 
 Cached = TypeVar("Cached")
 
 FAINT = 1e-30  # The mass of a destination, to the likeliest token, from which on single precision has all its digits
 FEW = 8  # Live tokens are few where they are at most one in so many
+
+_BIASES = np.where(
+    np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"), 0, -np.inf
+).astype(np.float32)
+"""The biases of eight tokens, by the byte of a mask: read a byte at a time, a row takes a tenth of the time."""
 
 
 @final
@@ -213,16 +218,24 @@ class Table:
 
         return self.keep_within("moves", state, remaining, build, size)
 
-    def bias(self, state: int, remaining: int, device: torch.device) -> Tensor:
+    def bias(self, state: int, remaining: int | None, device: torch.device) -> Tensor:
         """Return ``[V]`` float32: 0 on live tokens, ``-inf`` elsewhere, ready to be added to logits in place.
 
-        States with the same classes live share one row: those of a grammar that differ in what lies deep on the stack.
+        Without a limit (``None``) they are those of the guide's mask, for which no lengths are computed. States with the same live
+        tokens share one row: those of a grammar that differ in what lies deep on the stack.
         """
-
-        def spread() -> Tensor:
-            return torch.from_numpy(np.where(live.where, np.float32(0.0), np.float32(-math.inf))).to(device)
-
+        if remaining is None:
+            mask = partial(self.guide.mask, state)
+            digest = self.keep("mask", state, lambda: blake2b(mask().tobytes()).digest(), lambda _: ENTRY_BYTES)
+            return self._biases(digest, mask, device)
         live = self._live(state, remaining)
+        return self._biases(live, lambda: packed(live.where), device)
+
+    def _biases(self, live: LiveSet | bytes, mask: Callable[[], NDArray[np.uint32]], device: torch.device) -> Tensor:
+        def spread() -> Tensor:
+            row = _BIASES.take(mask().view(np.uint8), axis=0).reshape(-1)
+            return torch.from_numpy(row[: len(self.vocabulary)]).to(device)
+
         return self._of_live(str(device), live, spread, lambda row: row.nbytes)
 
     def targets(self, state: int, remaining: int) -> NDArray[np.integer]:
@@ -355,7 +368,9 @@ class Table:
         live = self._live(state, remaining)
         return self._of_live("tokens", live, find, array_bytes)
 
-    def _of_live(self, kind: str, live: LiveSet, build: Callable[[], Cached], size: Callable[[Cached], int]) -> Cached:
+    def _of_live(
+        self, kind: str, live: LiveSet | bytes, build: Callable[[], Cached], size: Callable[[Cached], int]
+    ) -> Cached:
         """Build the data of live tokens once, for every table that has the same."""
         with self._lock:
             return kept_rows.of((kind, live), build, size)

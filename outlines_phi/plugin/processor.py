@@ -15,7 +15,7 @@ from outlines.processors import OutlinesLogitsProcessor
 from torch import Tensor
 
 from ..errors import ModelError, UnsupportedError
-from ..guides.guide import DEAD, DONE, UNREACHABLE
+from ..guides.guide import DEAD, DONE
 from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
 from ..numerics.distributions import add_rows
@@ -141,10 +141,6 @@ class PrefixTree:
         return self._table.guide.advance(state, token) if token < len(self._table.vocabulary) else DEAD
 
 
-UNLIMITED = UNREACHABLE - 1
-"""The remaining budget of a loop that does not tell its own: a stock loop may cut its output short."""
-
-
 class TableLogitsProcessor(OutlinesLogitsProcessor):
     """A logits processor that allows what a table allows.
 
@@ -222,5 +218,5 @@ class MaskLogitsProcessor(TableLogitsProcessor):
             bias = torch.full((len(self.table.vocabulary),), -torch.inf, device=device)
             bias[self.table.vocabulary.eos_ids[0]] = 0.0
             return bias
-        remaining = UNLIMITED if self.budget is None else self.budget - prefix.length
+        remaining = None if self.budget is None else self.budget - prefix.length
         return self.table.bias(prefix.state, remaining, device)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from outlines_phi import Vocabulary
 from outlines_phi.guides import Guide, Table
-from outlines_phi.guides.guide import DEAD, DONE
+from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
 
 Ids = tuple[int, ...]
 
@@ -74,6 +74,7 @@ def assert_row(guide: Guide, state: int) -> NDArray[np.int64]:
     assert distances.tolist() == guide.min_tokens_of(targets).tolist(), here
     assert guide.open or own > distances.min(), here
     assert np.array_equal(guide.mask(state), Guide.mask(guide, state)), here
+    assert np.array_equal(guide.live_classes(state, UNREACHABLE - 1), row.targets != DEAD), here
     for remaining in (own, (slack := guide.slack(state)) - 1, slack):
         assert guide.live_classes(state, remaining)[of_token].tolist() == (distances <= remaining - 1).tolist(), here
     return targets

@@ -7,23 +7,27 @@ import math
 import re
 from enum import Enum
 from typing import Any
+from unittest.mock import Mock
 
 import outlines
 import pytest
 import torch
 from outlines.types import regex
+from outlines.types.dsl import JsonSchema
 
 import outlines_phi
 from outlines_phi import PhiTransformers
 from outlines_phi.errors import ModelError, UnsupportedError
-from outlines_phi.guides import FSMGuide, Table
+from outlines_phi.guides import FSMGuide, JSONGuide, Table
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.processor import UNLIMITED, MaskLogitsProcessor, Prefix, PrefixTree, Step
+from outlines_phi.numerics.cache import kept_rows
+from outlines_phi.plugin.processor import MaskLogitsProcessor, Prefix, PrefixTree, Step
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.plugin.loops import seeded
 
+CPU = torch.device("cpu")
 PROMPT = "A person as JSON: "
 CODE = regex("[a-z]{3,5}-[0-9]{2}")
 
@@ -35,7 +39,7 @@ class Colour(Enum):
 
 def allowed(model: PhiTransformers, table: Any, state: int) -> set[int]:
     """Return the live tokens of a state of ours."""
-    row = table.bias(state, UNLIMITED, torch.device("cpu"))
+    row = table.bias(state, None, CPU)
     return set(torch.nonzero(row == 0)[:, 0].tolist())
 
 
@@ -99,6 +103,20 @@ class TestProcessor:
         masks = [self.mask(processor, [row])[0] for row in rows]
         for mask in masks[-3:]:
             assert torch.nonzero(mask == 0)[:, 0].tolist() == [eos]
+
+    def test_lengths_are_computed_for_limits_alone(
+        self, model: PhiTransformers, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The mask of a host's loop, which tells no limit, allows what a far limit does."""
+        table = model.table(JsonSchema({"type": "object", "properties": {"a": {"type": "string"}}}))
+        states = [table.start]
+        states += (table.guide.advance(states[-1], token) for token in model.hf_tokenizer.encode('{"a": "b'))
+        masks = [table.bias(state, 999, CPU) for state in states]
+        kept_rows.clear()
+        monkeypatch.setattr(JSONGuide, "far_from_end", Mock(side_effect=AssertionError))
+        assert all(torch.equal(mask, table.bias(state, None, CPU)) for mask, state in zip(masks, states, strict=True))
+        with pytest.raises(AssertionError):
+            table.bias(table.start, 999, CPU)
 
     def test_logits_that_are_refused(self, processor: MaskLogitsProcessor) -> None:
         """Infinities of other processors are not."""
