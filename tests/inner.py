@@ -8,9 +8,8 @@ from outlines_phi.fidelity import bias
 from outlines_phi.fidelity.audit_report import audit_traces
 from outlines_phi.fidelity.bias import Interval, measure
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, noise_limit, total_variation
-from outlines_phi.fidelity.findings import log_weights
+from outlines_phi.fidelity.findings import END, ROOT, Trace, TraceRecorder, log_weights, tree_bounds
 from outlines_phi.fidelity.probabilities import probabilities
-from outlines_phi.fidelity.traces import END, ROOT, Trace, TraceRecorder, tree_bounds
 from outlines_phi.guides.guide import DEAD, DONE, Row
 from outlines_phi.guides.phrases.ban_language import ProductGuide, banned
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
@@ -24,7 +23,7 @@ from outlines_phi.lm.watch import limited
 from outlines_phi.numerics import distributions, transfers
 from outlines_phi.numerics.distributions import Distributions
 from outlines_phi.numerics.transfers import AnswerCheck, Exchange, Rows
-from outlines_phi.numerics.weights import at_quantiles, draw, log_mean, log_sum, scaled
+from outlines_phi.numerics.weights import Evidence, Wave, at_quantiles, draw, log_mean, log_sum, scaled
 from outlines_phi.phi import branches
 from outlines_phi.phi.branches import Branch, Branches
 from outlines_phi.phi.estimator import Need
@@ -33,7 +32,6 @@ from outlines_phi.phi.tree import best_first as preexpand
 from outlines_phi.phi.tree import evaluator as ahead
 from outlines_phi.phi.tree.best_first import enumerate_together, grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.evidence import Evidence, Wave
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 from outlines_phi.phi.tree.window import PhraseWindows, Renewal

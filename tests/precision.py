@@ -1,6 +1,7 @@
-"""The largest distance of numbers that come from float32 forward passes: on two processors, or in calls of two shapes."""
+"""Names of cases that are the same in every process, and tolerances of numbers that come from float32 forward passes."""
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -32,3 +33,8 @@ def near_log(expected: Any) -> Any:
 def near(expected: Any) -> Any:
     """Return the approximation of probabilities within :data:`SHARE` of each."""
     return pytest.approx(expected, rel=SHARE)
+
+
+def named(value: object) -> str:
+    """Return the text of a value without addresses, which differ between the processes that collect the same tests."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))

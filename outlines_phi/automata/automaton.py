@@ -327,7 +327,9 @@ class Product(NamedTuple):
 
 def joint_classes(classes: Sequence[NDArray[np.integer]]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Intersect partitions of the bytes: ``uint8[256]``, the class of each byte, and the first byte of each class."""
-    _, first, byte_class = np.unique(np.stack(classes), axis=1, return_index=True, return_inverse=True)
+    _, first, byte_class = np.unique(
+        np.stack([np.zeros(256, np.uint8), *classes]), axis=1, return_index=True, return_inverse=True
+    )
     return byte_class.reshape(-1).astype(np.uint8), first
 
 

@@ -1,9 +1,9 @@
-from .combine import AdaptedLength as AdaptedLength
-from .combine import FirstOf as FirstOf
+from .drafter import AdaptedLength as AdaptedLength
 from .drafter import Draft as Draft
 from .drafter import Drafter as Drafter
 from .drafter import Drafting as Drafting
 from .drafter import DraftRun as DraftRun
+from .drafter import FirstOf as FirstOf
 from .drafter import Site as Site
 from .earlier_texts import PromptLookupDrafter as PromptLookupDrafter
 from .earlier_texts import TreeDrafter as TreeDrafter

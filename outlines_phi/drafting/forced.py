@@ -68,7 +68,7 @@ class EndingDrafter(Drafter):
 
     Where a value may go on as it began or end in one way, as a string of JSON by its closing quotation mark, that way is taken.
     So the end of a short value costs no call of its own. In long texts the guess is seldom right: it belongs behind drafters
-    that know more, inside an :class:`~outlines_phi.drafting.combine.AdaptedLength`, which is where ``draft="forced"`` puts it.
+    that know more, inside an :class:`~outlines_phi.drafting.drafter.AdaptedLength`, which is where ``draft="forced"`` puts it.
     """
 
     name: ClassVar[str] = "ending"

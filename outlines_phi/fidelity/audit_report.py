@@ -12,23 +12,24 @@ from ..errors import EmptyLanguageError, UnsupportedError
 from ..lm.model import ModelCounts
 from ..numerics.cache import write_atomically
 from ..numerics.checks import check_counts, check_fits, check_shares, counted
-from ..phi.tree.evidence import Evidence
+from ..numerics.weights import Evidence
 from ..settings import SamplingSettings
 from .bias import TOLERANCE, AuditVerdict, measure
 from .findings import (
     ENOUGH,
     Findings,
     PromptFinding,
+    Trace,
     distortions,
     field_places,
     is_json,
     log_weights,
     losses,
     step_places,
+    tree_bounds,
 )
 from .plots import audit_figure, audit_page, png
 from .report_text import jsonable
-from .traces import Trace, tree_bounds
 
 
 @final

@@ -12,8 +12,7 @@ from typing import NamedTuple, TypeAlias, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..numerics.weights import bisected, effective_size, log, log_mean, scaled
-from ..phi.tree.evidence import Evidence
+from ..numerics.weights import Evidence, bisected, effective_size, log, log_mean, scaled
 
 STAKES = np.array([1.0, *(1 / (1 + np.exp(np.linspace(-5.0, 9.0, 15))))])
 """Shares of the capital that are bet, on a logit scale: large for narrow distributions, small for heavy tails."""

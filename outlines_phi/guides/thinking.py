@@ -200,5 +200,5 @@ class ThinkingGuide(Guide):
         """Return the state of the answer that the last token of a thought begins with."""
         assert self.answer.machine is not None
         place = self.answer.machine.read(rest)
-        state = DEAD if place is None else self.answer.state(place)
+        state = DEAD if place is None or not self.answer.machine.is_live(place) else self.answer.state(place)
         return state if self.answer.min_tokens(state) < UNREACHABLE else DEAD

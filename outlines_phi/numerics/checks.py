@@ -65,6 +65,11 @@ def is_count(value: object, least: int = 0) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
 
 
+def is_text(value: object) -> bool:
+    """Return True if ``value`` is a string of at least one character that UTF-8 can write: without lone surrogates."""
+    return isinstance(value, str) and value != "" and value.encode(errors="ignore").decode() == value
+
+
 def is_number(value: object) -> bool:
     """Return True if ``value`` is a finite number that a float can hold; ``True`` is none."""
     try:

@@ -14,7 +14,7 @@ from transformers import GenerationConfig
 
 from ..errors import UnsupportedError
 from ..lm.watch import Progress
-from ..numerics.checks import is_count
+from ..numerics.checks import is_count, is_text
 from ..phi.constraint import TextConstraint
 from ..sampling.ancestral import SMC
 from ..sampling.phi_options import Effort
@@ -258,7 +258,7 @@ STRINGS = "a string of at least one character, outlines_phi.Special('...'), or a
 
 def _are_strings(given: object) -> bool:
     each = given if isinstance(given, (list, tuple)) else [given]
-    return all(one != "" and isinstance(one, (str, Special)) for one in each)
+    return all(isinstance(one, Special) or is_text(one) for one in each)
 
 
 _OF_CALLS: dict[str, Option] = {

@@ -11,8 +11,7 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 from outlines.models.transformers import Transformers
 
-from ..drafting.combine import AdaptedLength, FirstOf
-from ..drafting.drafter import Drafter, check_length
+from ..drafting.drafter import AdaptedLength, Drafter, FirstOf, check_length
 from ..drafting.earlier_texts import PromptLookupDrafter, TreeDrafter
 from ..drafting.forced import EndingDrafter, ForcedDrafter
 from ..drafting.model_drafter import ModelDrafter, check_vocabularies, rows_missing

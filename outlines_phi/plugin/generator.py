@@ -17,20 +17,20 @@ from transformers import GenerationConfig
 from ..errors import BudgetError, InterruptedDraws, UnsupportedError
 from ..fidelity.audit_report import AuditReport, audit_traces, check
 from ..fidelity.bias import TOLERANCE as UNBIASED
+from ..fidelity.findings import TraceRecorder
 from ..fidelity.format_fit import FitTable
 from ..fidelity.probabilities import Probabilities
-from ..fidelity.traces import TraceRecorder
 from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
 from ..lm.model import ModelCounts
 from ..lm.watch import Progress, follow
 from ..numerics.checks import check_counts, is_count, shown
 from ..numerics.marginals import Marginals
+from ..numerics.weights import Evidence
 from ..phi.constraint import Predicate, TextConstraint
 from ..phi.estimator import LocalPhi, Phi
 from ..phi.tree.best_first import grow_trees
 from ..phi.tree.evaluator import Evaluator
-from ..phi.tree.evidence import Evidence
 from ..phi.tree.tree import BoundsTree
 from ..sampling.ancestral import SMC, AncestralSampler
 from ..sampling.draws import Draws

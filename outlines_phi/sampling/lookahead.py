@@ -18,13 +18,12 @@ from ..phi.branches import Branch
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.tree import Node
 from ..phi.tree.window import Windows
-from .accounts import path_accounts
 from .ancestral import TOGETHER
 from .draws import Draw, DrawCounts, Draws
 from .phi_options import FieldsPhi, LookaheadPhi
 from .rejection.adaptive_proposal import AdaptiveTrajectories, Candidate, pick
 from .sampler import Prefetch, Request, Sampler, Stream
-from .stepper import Trajectory
+from .stepper import Trajectory, path_accounts
 from .window_walks import WINDOW_BYTES, EvaluatedTexts, NormalizerWalk, WindowAttempts, WindowTree
 
 FAILING = 4

@@ -15,8 +15,7 @@ from typing import final
 import numpy as np
 import torch
 
-from ..drafting.combine import HITS, TESTS, best_length
-from ..drafting.drafter import Drafter, DraftRun, Proposer, Site
+from ..drafting.drafter import HITS, TESTS, Drafter, DraftRun, Proposer, Site, best_length
 from ..errors import ModelError, UnsupportedError, too_small
 from ..guides.table import Table
 from ..lm.model import LanguageModel
@@ -237,7 +236,7 @@ class Prefetching:
 
     ``trees``: The trees of bounds of the prompts, if there are any. Many walks on them fail: they do so on the way along a draft,
     too, and a chain is as long as pays at the share of the latest drafted nodes that walks have come to
-    (:func:`~outlines_phi.drafting.combine.best_length`). Elsewhere a drafter's own account (:class:`AdaptedLength`) is enough.
+    (:func:`~outlines_phi.drafting.drafter.best_length`). Elsewhere a drafter's own account (:class:`AdaptedLength`) is enough.
     """
 
     def __init__(

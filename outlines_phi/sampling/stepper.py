@@ -1,4 +1,4 @@
-"""Walks that draw token by token, or several at a time along a draft (theory.md, sections 4.1 and 7.2)."""
+"""Walks that draw token by token, or along a draft (theory.md, sections 4.1 and 7.2), and the accounts of their tokens."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
@@ -16,16 +17,18 @@ from torch import Tensor
 from ..drafting.drafter import NOTHING, Draft, Site
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import DEAD, DONE
+from ..guides.table import Table
 from ..lm.watch import Progress, follow
 from ..numerics.distributions import Distributions, together
 from ..numerics.transfers import Exchange
 from ..phi.branches import Branch, Branches
 from ..phi.constraint import Constraint
 from ..phi.estimator import Prefixes, ProposalPhi, SampledRun
-from .accounts import alternatives
+from ..phi.tree.tree import Node
+from ..vocabulary.vocabulary import Vocabulary
 from .awrs import draw_allowed
 from .coupling import Chains, Proposals, verify
-from .draws import TokenAccount
+from .draws import Alternative, TokenAccount
 from .sampler import Prefetch, Request, Stream
 
 KEPT = 2**28
@@ -479,3 +482,48 @@ class Stepper:
         tokens = torch.tensor([max(0, outcome.token) for outcome in outcomes], device=scores.device)
         log_s = torch.tensor([outcome.log_s for outcome in outcomes], dtype=scores.dtype, device=scores.device)
         return tokens, log_s[:, None]
+
+
+def alternatives(vocabulary: Vocabulary, found: Iterable[tuple[int, float, bool]]) -> tuple[Alternative, ...]:
+    """Return the tokens ``(id, log p, allowed)`` that have a probability, the likeliest first, ties by their ids."""
+    order = sorted((each for each in found if each[1] > -math.inf), key=lambda each: (-each[1], each[0]))
+    return tuple(Alternative(token, vocabulary.text_of(token), log_p, allowed) for token, log_p, allowed in order)
+
+
+def path_accounts(
+    table: Table,
+    path: Sequence[Node],
+    top: int,
+    likeliest: Callable[[Node, int], dict[int, float] | None],
+    log_q: Iterable[float | None] = repeat(None),
+    *,
+    whole: bool = True,
+) -> Iterator[TokenAccount]:
+    """Yield the account of the last token of each node of a path.
+
+    ``likeliest`` returns ``log p`` of the likeliest tokens after a prefix, ``None`` where they are not known any more. The lower
+    bounds of a tree that is not of ``whole`` texts, but of windows, say nothing of them.
+    """
+    for node, proposed in zip(path, log_q, strict=False):
+        above = node.parent
+        assert above is not None
+        log_s = above.log_live
+        yield TokenAccount(
+            node.token,
+            table.vocabulary.text_of(node.token),
+            node.log_step,
+            proposed,
+            log_s if log_s > -math.inf else None,
+            above.log_lower if whole else -math.inf,
+            min(0.0, above.log_upper),
+            _alternatives(table, above, likeliest(above, top)) if top else (),
+        )
+
+
+def _alternatives(table: Table, node: Node, known: dict[int, float] | None) -> tuple[Alternative, ...] | None:
+    """Return the tokens after ``node`` of which ``log p`` is known; ``None`` where that of none is."""
+    if known is None:
+        return None
+    moves = table.moves(node.state, node.remaining)
+    found = ((token, log_p, moves.target(token) != DEAD) for token, log_p in known.items())
+    return alternatives(table.vocabulary, found)

@@ -12,8 +12,7 @@ import torch
 
 from outlines_phi import UnsupportedError
 from outlines_phi.drafting import AdaptedLength, Draft, Drafter, FirstOf, ForcedDrafter, PromptLookupDrafter, Site
-from outlines_phi.drafting.combine import TRIED, Acceptance, best_length
-from outlines_phi.drafting.drafter import check_length
+from outlines_phi.drafting.drafter import TRIED, Acceptance, best_length, check_length
 from outlines_phi.errors import DraftError
 from outlines_phi.guides import Table
 from outlines_phi.lm import CallCost

@@ -16,8 +16,8 @@ from outlines_phi import AuditReport, LocalPhi, SamplingSettings, UnsupportedErr
 from outlines_phi.fidelity import AuditVerdict
 from outlines_phi.fidelity.bias import TOLERANCE, Bias, lower_limit, unit_interval
 from outlines_phi.fidelity.comparison import noise_limit
+from outlines_phi.fidelity.findings import byte_places, field_values
 from outlines_phi.fidelity.report_text import verdict_on
-from outlines_phi.fidelity.traces import byte_places, field_values
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
 from tests.chi_square import ChiSquare

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from outlines.types import CFG, JsonSchema, Regex
-from outlines.types.dsl import Term, either
+from outlines.types.dsl import Term, either, exactly
 
 from outlines_phi import BannedPhrases, EmptyLanguageError, Special, UnsupportedError, Vocabulary
 from outlines_phi.automata.automaton import ByteAutomaton
@@ -135,6 +135,7 @@ ONE = JsonSchema({"enum": [1, 12]})
 COMPOSED: dict[str, Term] = {
     "regular": Regex("[ab]{0,2}") + Special("</t>") + Regex("(a|</t>)?"),
     "optional": (Special("<t>") + Regex("a*") + Special("</t>")).optional() + Regex("a"),
+    "nothing": exactly(0, NESTED + Special("</t>")),
     "in JSON": Regex("[ab]*") + Special("</t>") + ONE,
     "list": (either(Special("<t>"), "a") + ONE).at_most(2) + Special(len(SMALL) + 3),
     "grammar": Regex("a*") + NESTED + Regex("b*1"),

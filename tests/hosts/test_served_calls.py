@@ -58,8 +58,7 @@ from tests.hosts.fake_engine import FakeClient, client_of, configuration, vllm_o
 from tests.hosts.test_hosts import FEATURES
 from tests.languages import GRAMMARS, LANGUAGES, VOCABULARY, Language, p_value, pooled_p_value
 from tests.leaks import leaks
-from tests.naming import named
-from tests.precision import NATS, near_log
+from tests.precision import NATS, named, near_log
 
 ALPHA = 1e-3
 QUESTION = "Question: is the bakery open on Sunday? Answer: "

@@ -27,8 +27,8 @@ from outlines_phi import BannedPhrases, PhiTransformers, SchemaWarning, Unsuppor
 from outlines_phi.plugin.install import PhiBackend
 from outlines_phi.plugin.processor import MaskLogitsProcessor
 from tests.leaks import leaks
-from tests.naming import named
 from tests.plugin.loops import seeded
+from tests.precision import named
 
 ROOT = Path(__file__).parents[2]
 PROMPT = "Question: is the bakery open on Sunday? Answer: "

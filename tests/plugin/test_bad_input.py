@@ -22,6 +22,7 @@ from pydantic import BaseModel, Field
 import outlines_phi
 from outlines_phi import Draws, PhiTransformers, errors
 from outlines_phi.errors import EmptyLanguageError, GrammarError, ModelError, UnsupportedError, VocabularyError
+from outlines_phi.format_limits import current_limits
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimator import Phi
 
@@ -464,3 +465,18 @@ def test_nan(called_before: bool, phi: str | None) -> None:
         model.model.model.norm.weight.fill_(torch.nan)
     with pytest.raises(ModelError, match="NaN"):
         model(PROMPT, COLOUR, phi=phi, max_new_tokens=9)
+
+
+def test_a_limit_holds_inside_its_block_alone() -> None:
+    before = current_limits()
+    with outlines_phi.limits(states=7), outlines_phi.limits(nesting=3) as inner:
+        assert (inner.states, inner.nesting, inner.source) == (7, 3, before.source)
+        with pytest.raises(UnsupportedError, match=r"limits\(states=8\).*pattern is 8, more than 7"):
+            inner.check("states", 8, "The number of states of this pattern")
+    assert current_limits() == before
+
+
+@pytest.mark.parametrize("bounds", [{"sates": 1}, {"states": 0}, {"states": True}, {"states": "many"}])
+def test_what_is_no_limit_is_refused(bounds: dict[str, int]) -> None:
+    with pytest.raises(UnsupportedError, match="Give"), outlines_phi.limits(**bounds):
+        pass

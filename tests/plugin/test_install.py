@@ -29,9 +29,9 @@ from outlines_phi.errors import UnsupportedError
 from outlines_phi.lm import bundled
 from outlines_phi.plugin import install as install_module
 from outlines_phi.plugin.processor import MaskLogitsProcessor
-from tests.naming import named
 from tests.plugin.gate import together
 from tests.plugin.loops import seeded
+from tests.precision import named
 
 PROMPT, WORDS = "Question: is the bakery open on Monday? Answer: ", ["yes", "no", "not now", "nobody"]
 

@@ -17,9 +17,9 @@ from outlines_phi.errors import InterruptedDraws
 from outlines_phi.lm import watch
 from outlines_phi.plugin import streaming as module
 from outlines_phi.sampling.rejection.attempts import Attempts
-from tests.naming import named
 from tests.plugin.loops import custom as custom_in
 from tests.plugin.loops import pair
+from tests.precision import named
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.FidelityWarning")
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 import outlines_phi
 from outlines_phi import SMC, BannedPhrases, Special, UnsupportedError, from_language_model, generate
 from outlines_phi.errors import EmptyLanguageError, VocabularyError
+from outlines_phi.lm import TableModel
 from outlines_phi.plugin.hosts.vllm_server.phi_vllm import ServedModel
 from tests.languages import ALPHA, PROMPT, STOPPED, Ids, StoppedLanguage, p_value
 from tests.plugin.doors import DOORS, Door, Wanted, through
@@ -238,6 +239,18 @@ def test_no_draw_goes_on_behind_one(model: outlines_phi.PhiTransformers, output_
     assert text == generator.sample(QUESTION, 1, **options)[0].text
 
 
+@pytest.mark.filterwarnings("ignore::outlines_phi.FitWarning")
+@pytest.mark.parametrize(("seed", "scale"), [(3176, 1.5), (3177, 4), (3203, 4)])
+def test_rounding_leaves_nothing_undecided(seed: int, scale: float) -> None:
+    """A token of text that ends it may be the only free one, whose probability was a difference."""
+    vocabulary = outlines_phi.Vocabulary.from_tokens(["a", "c", "abc", "", "<e>", "b"], 4)
+    model = from_language_model(TableModel.random(vocabulary, seed=seed, order=1, scale=scale), lambda text: (0,))
+    generator = outlines_phi.Generator(model, Regex("[ab]"), stop=["ab", "b"])
+    low, high = generator.probabilities("", tolerance=0, max_new_tokens=4).log_z_bounds
+    draws = generator.sample("", 9, phi=outlines_phi.ExactPhi(normalizers=9), seed=1, max_new_tokens=4)
+    assert low == high and draws.log_normalizers == (pytest.approx(low, abs=1e-9),) * 9
+
+
 class Record(BaseModel):
     a: int
 
@@ -259,6 +272,7 @@ def test_the_name_of_a_special_token(model: outlines_phi.PhiTransformers) -> Non
 
 REFUSED: list[tuple[Callable[[Any], Any], str]] = [
     (lambda m: outlines_phi.Generator(m, outlines_phi.Thinking(Literal["a"], end=". "), stop="e."), "or Thinking another marker"),
+    (lambda m: outlines_phi.Generator(m, Regex("a"), stop="\ud800"), "expected a string of at least one character"),
     (lambda m: outlines_phi.Generator(m, Regex("a,b"), stop=","), "Give other stop strings. Each text of the output type holds"),
     (lambda m: outlines_phi.Generator(m, Regex("a"), stop=["x"], ends="open"), "ends='open' was given beside stop strings"),
     (lambda m: outlines_phi.Generator(m, Regex("a"), stop="x").audit(QUESTION), "Leave stop= out of an audit"),

@@ -20,9 +20,9 @@ from outlines_phi import BudgetError, Effort, EmptyLanguageError, ExactPhi, Look
 from outlines_phi.errors import ModelError, UnsupportedError
 from outlines_phi.numerics.cache import Cache
 from tests.loaded import Person
-from tests.naming import named
 from tests.plugin.gate import Gate, forget_trees, is_free, together, trees, workers
 from tests.plugin.loops import seeded
+from tests.precision import named
 from tests.vocabulary.test_vocabulary import sentencepiece_bpe
 
 PROMPT = "Story: Aria is a brave elf ranger. "

@@ -71,6 +71,7 @@ TYPES: dict[str, Any] = {
     "literal": Answer,
     "regex": regex("[0-9]{1,2}"),
     "grammar": CFG('start: "(" start ")" | "x"'),
+    "text and grammar": regex("a?") + CFG('start: "a" start "b" | "1"'),
     "guidance": CFG('%llguidance {}\nstart: /a+/ | "b"'),
     "special": regex("[ab]") + Special("<think>"),
 }

@@ -18,7 +18,7 @@ from outlines_phi.guides.json_schema.string_set import RAW_ASCII, StringSet, mem
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.regex.composed import Composed
 from outlines_phi.regex.patterns import compile_in_parts, compile_regex, searched
-from tests.guides.json_schema.byte_spellings import quoted
+from tests.guides.json_schema.schemas import quoted
 
 Parts = tuple[str, ...]
 """The texts before each group and of the group, in turn, and the rest."""

@@ -400,7 +400,7 @@ def test_an_effort_that_runs_out_hands_over_what_there_is() -> None:
 
 def test_what_means_nothing_is_refused() -> None:
     language = LANGUAGES[0]
-    for wrong in ({"end": ""}, {"max_tokens": -1}, {"scope": "both"}, {"begin": 3}, {"end": 3}):
+    for wrong in ({"end": ""}, {"max_tokens": -1}, {"scope": "both"}, {"begin": 3}, {"end": 3}, {"end": "\ud800"}):
         with pytest.raises(UnsupportedError, match="Thinking"):
             Thinking(regex("a"), **wrong)  # type: ignore[arg-type]
     for nothing in (None, Thinking(regex("a"))):

@@ -15,6 +15,8 @@ from ...format_limits import LimitError
 from ...numerics.cache import kept
 from .formula import (
     FALSE,
+    KINDS,
+    NUMBERS,
     TRUE,
     And,
     Formula,
@@ -31,7 +33,6 @@ from .formula import (
 from .number_set import NumberSet
 from .shapes import ArrayShape, ObjectShape, Some, refuse_large, states_of
 from .string_set import StringSet
-from .values import KINDS, NUMBERS
 
 MOST_SHAPES = 512
 """Alternatives of one array or object."""

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple, final
 from ...errors import UnsupportedError
 from ...format_limits import LimitError, limits
 from ...numerics.cache import kept
-from .formula import FALSE, TRUE, Formula, Membership, both, either, kind, negated
+from .formula import FALSE, NUMBERS, TRUE, Formula, Membership, both, either, kind, kind_of, negated
 from .number_set import NumberSet
 from .string_set import StringSet
-from .values import NUMBERS, kind_of
 
 MOST_NAMES = 10_000
 """Members that an object may have to have."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ...guides.guide import DEAD, DONE
 from ...guides.table import Moves
 from ...numerics.weights import draw, log, log_sum, scaled, top_of
+from ...vocabulary.classes import EOS
 from ...vocabulary.vocabulary import Vocabulary
 
 AHEAD_BYTES, ENTRY_BYTES = 450, 100  # Measured footprint of tokens drawn ahead: of none, and of each, on CPython 3.11
@@ -128,9 +129,9 @@ class Distribution:
         self.moves, self.log_scale, self.top = moves, 0.0, top
         possible = top_of(live) > -math.inf
         self.log_free = live if possible else live[:0]
-        # Where several tokens end the text, the masses of those and of all others are kept apart: once these have become children,
-        # nothing is undecided, whatever rounding makes of the sums.
-        self._apart = possible and len(moves.ended) > 1
+        # Where tokens of text end it, the masses of those and of all others are kept apart: once these have become children,
+        # nothing is undecided, whatever rounding makes of the sums. The end of sequence alone is a child at once.
+        self._apart = possible and moves.classes[moves.ended].tolist() not in ([], [EOS])
         others = np.delete(np.arange(len(live)), moves.ended) if self._apart else slice(None)
         self._mass = RunningMass(self.log_free, others)
         self._ends = RunningMass(self.log_free, moves.ended if possible else slice(None))

@@ -17,11 +17,11 @@ from outlines.types.dsl import Alternatives, KleeneStar, Optional, QuantifyBetwe
 from outlines.types.dsl import Sequence as InTurn
 
 from ...errors import OutlinesPhiError, SchemaWarning, UnsupportedError, warn_of
+from ...guides.json_schema.formula import TYPES, Path, pointer_to
 from ...guides.json_schema.kinds import Kinds
 from ...guides.json_schema.reading.keywords import KEYWORDS
 from ...guides.json_schema.reading.place import CLOSED, Place, Reader
 from ...guides.json_schema.string_set import StringSet
-from ...guides.json_schema.values import TYPES, Path, pointer_to
 from ...regex.patterns import literal
 from .captures import Captured, TokenNames, one_of
 from .output_types import ANNOTATIONS, FreeText, Written

@@ -43,15 +43,15 @@ from ...guides.grammar.notation.reader import read_grammar
 from ...guides.guidance.guidance_grammar import GuidanceGrammar, read
 from ...guides.guidance.notation import HEADER
 from ...guides.guide import Guide
+from ...guides.json_schema.formula import Path, pointer_to
 from ...guides.json_schema.json_guide import JSONGuide, warn_of_keywords
 from ...guides.json_schema.kinds import Kinds
 from ...guides.json_schema.machine.machine import Machine
 from ...guides.json_schema.reading.schema import Schema, Template
-from ...guides.json_schema.values import Path, pointer_to
 from ...guides.machine_guide import MachineGuide
 from ...guides.thinking import ThoughtFormat
 from ...numerics.cache import kept
-from ...numerics.checks import check, check_counts
+from ...numerics.checks import check, check_counts, is_count, is_text
 from ...regex.patterns import LARGER, compile_regex, free_text
 from ...regex.spelling import spelled, utf8
 from ...regex.syntax_tree import ECMA
@@ -87,7 +87,7 @@ class Special(Term):
     token: str | int
 
     def __post_init__(self) -> None:
-        if self.token == "" or isinstance(self.token, bool) or not isinstance(self.token, (str, int)):
+        if not is_text(self.token) and not is_count(self.token):
             raise UnsupportedError(
                 f"Give the name of a special token, or its id. Special({self.token!r:.80}) was given."
             )
@@ -197,8 +197,13 @@ class Thinking(Term):
 
     def __post_init__(self) -> None:
         marks = "a special token or a string of at least one character, such as '</think>'"
-        check("Thinking", isinstance(self.end, Special | str) and self.end != "", marks, end=self.end)
-        check("Thinking", isinstance(self.begin, Special | str | None), f"{marks}, or None", begin=self.begin)
+        check("Thinking", isinstance(self.end, Special) or is_text(self.end), marks, end=self.end)
+        check(
+            "Thinking",
+            self.begin in ("", None) or isinstance(self.begin, Special) or is_text(self.begin),
+            f"{marks}, or None",
+            begin=self.begin,
+        )
         check("Thinking", self.scope in get_args(Scope), "'answer' or 'joint'", scope=self.scope)
         check_counts("Thinking", " of tokens", least=0, max_tokens=self.max_tokens)
         if self.answer is None or isinstance(self.answer, Thinking):
@@ -456,6 +461,7 @@ class GuidanceText:
 
 def is_guidance(text: str) -> bool:
     """Return True if the text of a grammar begins as one of llguidance's dialect."""
+    check("CFG", isinstance(text, str), "the text of a grammar", definition=text)
     return text.lstrip().startswith(HEADER)
 
 

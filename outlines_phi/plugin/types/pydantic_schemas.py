@@ -23,8 +23,8 @@ from pydantic_core import SchemaValidator, ValidationError, core_schema
 
 from ...errors import UnsupportedError
 from ...guides.json_schema.formats import IPV4, IPV6
+from ...guides.json_schema.formula import pointer_to
 from ...guides.json_schema.reading.place import PATTERN_DIALECT
-from ...guides.json_schema.values import pointer_to
 
 DIGITS = 28  # Of a `Decimal`: the precision of Python's own context
 LARGEST = 1e300  # The largest number that is written where infinity is forbidden, which greater ones are rounded to

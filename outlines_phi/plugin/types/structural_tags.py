@@ -25,7 +25,7 @@ from outlines.types.dsl import (
 from outlines.types.dsl import Sequence as InTurn
 
 from ...errors import GrammarError, UnsupportedError
-from ...guides.json_schema.values import Path, pointer_to
+from ...guides.json_schema.formula import Path, pointer_to
 from ..mistakes import too_deep
 from .argument_styles import STYLES, arguments, checked, json_value
 from .captures import Captured, TokenNames, one_of

@@ -14,16 +14,15 @@ import numpy as np
 
 from ...errors import COST, BudgetError, InterruptedDraws
 from ...lm.watch import Progress, current, follow, limited
-from ...numerics.weights import log_difference, log_mean, ratio
+from ...numerics.weights import Evidence, Wave, log_difference, log_mean, ratio
 from ...phi.tree.best_first import SHORTEST, USUAL, BestFirst, expand_usual, grow_trees, is_decided, likeliest_beside
 from ...phi.tree.evaluator import Evaluator, Pair
-from ...phi.tree.evidence import Evidence, Wave
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import BoundsTree, Node, refuse_impossible
-from ..accounts import path_accounts
 from ..draws import NO_DISTANCE, Certificate, Draw, DrawCounts, Draws, Guarantee, middle
 from ..phi_options import Effort, ExactPhi
 from ..sampler import Prefetch, Prefetching, Request, Sampler, Stream
+from ..stepper import path_accounts
 from .attempts import Attempts, FrozenWalks, RejectionAttempts, ResidualAttempts
 
 

@@ -8,8 +8,11 @@ from typing import Any
 import jsonschema
 
 from outlines_phi import Vocabulary
+from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.guides.json_schema.reading.schema import Schema
+from outlines_phi.guides.json_schema.string_set import QUOTE, StringSet, in_ascii, in_json
+from outlines_phi.regex.spelling import spelled
 
 SMALL = Vocabulary.from_tokens(
     [
@@ -267,3 +270,8 @@ def combined(rng: random.Random) -> Any:
     return rng.choice(
         [{"oneOf": parts}, {"allOf": parts}, {"anyOf": parts}, {"if": parts[0], "then": parts[1]}, random_schema(rng)]
     )
+
+
+def quoted(strings: StringSet, *, ascii: bool = False) -> ByteAutomaton:
+    """Return the automaton of the spellings of the members, from after the opening quote on."""
+    return spelled(strings.code_automaton, in_ascii if ascii else in_json, closing=QUOTE)

@@ -19,7 +19,7 @@ from outlines_phi.format_limits import current_limits
 from outlines_phi.guides.json_schema.formats import FORMATS, format_strings
 from outlines_phi.guides.json_schema.string_set import StringSet
 from outlines_phi.regex.spelling import spelled, utf8
-from tests.guides.json_schema.byte_spellings import quoted
+from tests.guides.json_schema.schemas import quoted
 
 fuzz = settings(derandomize=True, deadline=None, max_examples=100)
 

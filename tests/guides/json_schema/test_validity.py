@@ -246,6 +246,16 @@ def test_what_is_read_where_a_name_comes_twice_is_valid(name: str) -> None:
         # Of two orders that disagree the first one holds.
         ({"allOf": [{"properties": {"a": {}, "b": {}}}, {"properties": {"b": {}, "a": {}}}]}, "ab abx"),
         ({"enum": [{"a": 1, "b": 2}, {"b": 3, "c": 4}]}, ""),
+        # Those of alternatives are both read, and as they do not stand in one object, no others are.
+        (
+            {
+                "anyOf": [
+                    {"properties": {"a": {"const": 2}, "b": {}}},
+                    {"properties": {"b": {}, "a": {"const": 1}, "c": {}}},
+                ]
+            },
+            "ab ba abx bax ac acx bac abc bc bcx abcx bacx",
+        ),
     ],
     ids=str,
 )

@@ -32,11 +32,10 @@ from outlines_phi.plugin.hosts.custom_generate import LOANS
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi_workbench.suite.reference import Reference
 from tests.languages import ALPHA, p_value
-from tests.naming import named
 from tests.plugin.gate import trees
 from tests.plugin.loops import custom, inputs_of, seeded, texts, written
 from tests.plugin.oracle import by_text, reference
-from tests.precision import near_log
+from tests.precision import named, near_log
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "
 ANSWER = Literal["yes", "no", "not now", "nobody"]

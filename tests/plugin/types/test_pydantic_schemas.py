@@ -56,7 +56,6 @@ from typing_extensions import NotRequired, Required, TypedDict
 
 import outlines_phi
 from outlines_phi.plugin.types.output_types import to_language
-from tests.plugin.random_texts import drawn
 
 T = TypeVar("T")
 
@@ -571,3 +570,19 @@ REFUSED: list[tuple[Any, str]] = [
 def test_what_no_schema_says_is_refused_by_its_pointer(field: Any, message: str) -> None:
     with pytest.raises(outlines_phi.UnsupportedError, match=message):
         _ = language_of(field).template
+
+
+def drawn(language: Any, rng: np.random.Generator) -> str:
+    """Return a random text, which is short."""
+    machine = language.machine
+    at, text, longest = machine.start, b"", int(rng.choice([5, 15, 40]))
+    while not (machine.size(at) == 0 and rng.random() < 0.5):
+        near = {byte: after for byte in range(256) if (after := machine.step(at, byte)) is not None}
+        if not near:
+            break
+        if len(text) > longest:
+            least = min(map(machine.size, near.values()))
+            near = {byte: after for byte, after in near.items() if machine.size(after) == least}
+        byte = int(rng.choice(list(near)))
+        at, text = near[byte], text + bytes([byte])
+    return text.decode()

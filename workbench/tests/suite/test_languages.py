@@ -11,7 +11,7 @@ from outlines_phi.lm import TableModel
 from outlines_phi.testing import assert_guide, check_language_model
 from outlines_phi_workbench.suite.languages import dyck, of_sequences, of_single_bytes
 from outlines_phi_workbench.suite.recorded_model import RecordedModel
-from tests.fidelity.members import members
+from tests.guides.walking import ended
 from tests.languages import VOCABULARY
 
 
@@ -32,14 +32,14 @@ def test_single_bytes_spell_a_text_in_one_way() -> None:
     automaton = dyck(1, 4, exactly=True)
     single = of_single_bytes(automaton, VOCABULARY)
     assert single.vocabulary is VOCABULARY and single.automaton is None
-    assert members(single, 5) == {(9, 9, 10, 10, 0), (9, 10, 9, 10, 0)}
-    assert members(FSMGuide.from_automaton(automaton, VOCABULARY), 5) > members(single, 5)
+    assert ended(single, 4) == {(9, 9, 10, 10), (9, 10, 9, 10)}
+    assert ended(FSMGuide.from_automaton(automaton, VOCABULARY), 4) > ended(single, 4)
 
 
 @pytest.mark.parametrize("sequences", [[(1, 2), (3,), (1, 4), (5, 1, 2), (5, 1)], [(), (1,)]])
 def test_listed_sequences_are_the_language(sequences: list[tuple[int, ...]]) -> None:
     guide = of_sequences(sequences, VOCABULARY)
-    assert members(guide, 9) == {(*sequence, 0) for sequence in sequences}
+    assert ended(guide, 8) == set(sequences)
     assert_guide(guide)
 
 

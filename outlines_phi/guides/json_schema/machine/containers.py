@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import islice
+from itertools import islice, starmap
 from operator import lt
 from typing import Any, NamedTuple, TypeAlias, final
 
@@ -316,12 +316,15 @@ class Members(NamedTuple):
         All names that are told apart, and those that were written.
     begun
         True if a member is there already.
+    either
+        Pairs of names that come in either order, as alternatives of the object do not agree about it.
     """
 
     goals: tuple[tuple[ObjectShape, ...], ...]
     ahead: tuple[str, ...]
     taken: frozenset[str]
     begun: bool
+    either: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
     def of(cls, machine: Maker, goals: Sequence[Sequence[ObjectShape]]) -> Members:
@@ -331,7 +334,8 @@ class Members(NamedTuple):
         alive = tuple(
             tuple(shape for shape in goal if machine.sizes.possible_object(shape, names, taken)) for goal in goals
         )
-        return cls(alive, names, taken, begun=False)
+        several = sum(map(len, goals)) > 1
+        return cls(alive, names, taken, begun=False, either=machine.either_way(taken) if several else frozenset())
 
 
 @final
@@ -344,12 +348,13 @@ class Object(Container):
         super().__init__(machine, members.goals, layout, begun=members.begun)
         self._members = members
         self._named: dict[str, ByteEdge] = {}
+        self._bounds: dict[str, Sequence[int]] = {}
 
     def with_layout(self, layout: Spacing) -> State:
         return self._machine.spaced(Object, self._members, layout)
 
     def _size(self, shape: ObjectShape) -> int:
-        _, ahead, taken, begun = self._members
+        _, ahead, taken, begun, _ = self._members
         return self._machine.sizes.of_object(shape, ahead, taken, self.layout.gaps(begun=begun, members=True))
 
     def value(self, name: str) -> BeforeValue:
@@ -402,25 +407,26 @@ class Object(Container):
             if machine.sizes.possible(value) and machine.sizes.possible_object(left, ahead, taken)
         ]
         return [
-            (cell, Members(by_goal(held, len(members.goals)), ahead, taken, begun=True))
+            (cell, Members(by_goal(held, len(members.goals)), ahead, taken, begun=True, either=members.either))
             for cell, held in machine.cells(steps)
         ]
 
     def bounds_behind(self, name: str) -> Sequence[int]:
-        """Return lower bounds of the sizes behind a name, with each outcome, without the states there."""
+        """Return lower bounds of the sizes behind a name, with each outcome, without the states there; found once for all keys."""
+        if name in self._bounds:
+            return self._bounds[name]
         size_of, comma = self._machine.sizes.of, 1 + size(self.layout.comma) if self.begun else 0
         spelled = self._machine.sizes.of_name(name) + comma
-        found = []
-        for goal in self._totals:
-            least = NEVER
-            for shape, total in goal:
-                value = 1 + size_of(shape.value(name))
-                if name in shape.required or shape.some or shape.least > len(shape.required):
-                    least = min(least, max(value + 1, total - spelled))
-                else:  # a member more, and the rest as without it
-                    least = min(least, value + total)
-            found.append(least)
-        return self.by_outcome(found)
+
+        def bound(shape: ObjectShape, total: int) -> int:
+            value = 1 + size_of(shape.value(name))
+            if name in shape.required or shape.some or shape.least > len(shape.required):
+                return max(value + 1, total - spelled)
+            return value + total  # a member more, and the rest as without it
+
+        least = [min([NEVER, *starmap(bound, goal)]) for goal in self._totals]
+        self._bounds[name] = self.by_outcome(least)
+        return self._bounds[name]
 
     @cached_property
     def _totals(self) -> Sequence[Sequence[tuple[ObjectShape, int]]]:
@@ -434,7 +440,8 @@ class Object(Container):
             return tuple(filter(places_of, ahead))
         places = places_of(name)
         before = ahead[: ahead.index(name)] if places else ()
-        return tuple(other for other in before if not places.isdisjoint(places_of(other)))
+        together = (other for other in before if not places.isdisjoint(places_of(other)))
+        return tuple(other for other in together if (other, name) not in self._members.either)
 
     @cached_property
     def counts(self) -> bool:
@@ -472,7 +479,7 @@ class Object(Container):
             behind = len(live)
             for name in live:
                 places, behind = machine.places(name), behind - 1
-                if name not in found and passed.isdisjoint(places):
+                if name not in found and (passed.isdisjoint(places) or shape.required.isdisjoint(self._passed(name))):
                     count = len(shape.required) + (name not in shape.required)
                     if shape.some or shape.least > count + behind - len(shape.required):  # those behind it may come
                         is_possible = bool(self._left(name))

@@ -10,10 +10,9 @@ from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, final
 
-from ..formula import Formula, both, either, kind, negated
+from ..formula import KINDS, Formula, both, either, kind, kind_of, negated
 from ..number_texts import decimals, digits_of
 from ..shapes import arrays, equal_to, member, objects, required
-from ..values import KINDS, kind_of
 
 
 @final

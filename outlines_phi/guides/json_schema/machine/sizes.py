@@ -298,7 +298,7 @@ class Sizes:
 
     def of_name(self, name: str) -> int:
         """Return the size of the shortest spelling of a name, quotes included; a lone surrogate has none."""
-        if any("\ud800" <= character <= "\udfff" for character in name):
+        if not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name):
             return NEVER
         return spelled_size(name, ascii=self._ascii) + 2
 

@@ -13,6 +13,7 @@ from ..formats import format_strings
 from ..formula import (
     FALSE,
     TRUE,
+    TYPES,
     Formula,
     Names,
     both,
@@ -23,7 +24,6 @@ from ..formula import (
 from ..number_set import NumberSet
 from ..shapes import Counted, Some, among, arrays, equal_to, member, objects, required
 from ..string_set import StringSet
-from ..values import TYPES
 from .place import FROM_6, FROM_7, FROM_2019, FROM_2020, PATTERN_DIALECT, TO_7, Keyword, Place
 
 BRANCHES = 8

@@ -21,9 +21,8 @@ from referencing.jsonschema import DRAFT202012, DynamicAnchor, specification_wit
 from ....automata.byte_machine import closure
 from ....errors import GrammarError, UnsupportedError
 from ....format_limits import LimitError, current_limits
-from ..formula import FALSE, TRUE, And, Formula, Not, Or, Referred, both, but_not
+from ..formula import FALSE, TRUE, And, Formula, Not, Or, Referred, both, but_not, pointer_to
 from ..string_set import StringSet
-from ..values import pointer_to
 
 PATTERN_DIALECT = "$patternDialect"
 """A keyword of schemas of Python types alone: the dialect of the pattern beside it, ``rust`` or ``python``."""
@@ -293,6 +292,7 @@ class Reader:
         self._overridden: dict[tuple[str, ...], dict[str, str]] = {}
         self.pointers: dict[Formula, str] = {}
         self.order: dict[str, frozenset[str]] = {}
+        self.sequences: dict[tuple[str, ...], None] = {}
         self.negating: dict[str, Formula] = {}
         self.formats: list[str] | None = []
         self._waiting: dict[str, Place] = {}
@@ -382,6 +382,8 @@ class Reader:
     def put_in_order(self, names: Iterable[str], pointer: str | None) -> None:
         """Take note that members of these names come in this order; without a pointer, that they come in none."""
         here = frozenset[str]() if pointer is None else frozenset([self._label + pointer])
+        if pointer is not None:
+            self.sequences[tuple(names)] = None
         for name in names:
             self.order[name] = self.order.get(name, frozenset()) | here
 

@@ -10,8 +10,7 @@ from typing import Any, TypeAlias, final
 from ....automata.automaton import ByteAutomaton
 from ....errors import OutlinesPhiError, UnsupportedError
 from ....regex.composed import Composed
-from ..formula import Formula, not_too_deep
-from ..values import Path, pointer_to
+from ..formula import Formula, Path, not_too_deep, pointer_to
 from .keywords import KEYWORDS
 from .place import LeftOut, Reader
 
@@ -35,6 +34,8 @@ class Schema:
         The pointer to each formula in it.
     order
         For each name, the places that put its members in an order with others.
+    sequences
+        The orders in which these places have the names.
     unlike
         The places where formats may make more values valid, by ``not`` and its like, with the formulas of these values.
     """
@@ -45,6 +46,7 @@ class Schema:
     document: Any
     pointers: Mapping[Formula, str] = field(default_factory=dict)
     order: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    sequences: Iterable[tuple[str, ...]] = ()
     unlike: Mapping[str, Formula] = field(default_factory=dict)
 
     @classmethod
@@ -77,7 +79,8 @@ class Schema:
             raise UnsupportedError(
                 f"Write URIs as $id, $anchor, $schema and $ref of the JSON schema. One of them cannot be read: {error}."
             ) from error
-        return cls(formula, reader.definitions, tuple(reader.left_out), document, reader.pointers, reader.order, unlike)
+        found = formula, reader.definitions, tuple(reader.left_out), document, reader.pointers
+        return cls(*found, reader.order, tuple(reader.sequences), unlike)
 
 
 MOST_LOOKED_AT = 20_000
@@ -173,6 +176,11 @@ class Template:
             for name, places in schema.order.items():
                 found[name] = found.get(name, frozenset()) | places
         return found
+
+    @property
+    def sequences(self) -> dict[tuple[str, ...], None]:
+        """The orders in which these places have the names, each once."""
+        return {names: None for schema in self.schemas for names in schema.sequences}
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
