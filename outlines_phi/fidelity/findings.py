@@ -1,4 +1,4 @@
-"""The findings of an audit: the bias, the places where legal mass is lost, and the values that this distorts."""
+"""The findings of an audit: the legal mass at each step of masked draws, the bias, and the values that this distorts."""
 
 from __future__ import annotations
 

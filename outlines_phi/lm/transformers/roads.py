@@ -1,4 +1,4 @@
-"""The kinds of token trees that a model can hold at each length, found out by trying, and trees over regions of lengths."""
+"""Token trees as batch rows; the kinds of trees that a model can hold at each length, found out by trying; regions of lengths."""
 
 from __future__ import annotations
 
