@@ -177,8 +177,7 @@ class Guide(ABC):
         """Return the bits of the tokens that are allowed in ``state``, whatever the length limit: of token ``v``, bit ``v % 32`` of
         entry ``v // 32``.
         """
-        row = self.row(state)
-        return packed(row.partition.where(row.targets != DEAD))
+        return packed(self.partition_of(state).where(self.live_classes(state, UNREACHABLE - 1)))
 
     def partition_of(self, state: int) -> Partition:
         """Return the vocabulary classes of ``state``, those of its row."""

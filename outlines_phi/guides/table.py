@@ -221,7 +221,7 @@ class Table:
     def bias(self, state: int, remaining: int | None, device: torch.device) -> Tensor:
         """Return ``[V]`` float32: 0 on live tokens, ``-inf`` elsewhere, ready to be added to logits in place.
 
-        Without a limit (``None``) they are those of the guide's mask, for which no lengths are computed. States with the same live
+        Without a limit (``None``) they are those of the guide's mask, which JSON has without any lengths. States with the same live
         tokens share one row: those of a grammar that differ in what lies deep on the stack.
         """
         if remaining is None:
@@ -236,7 +236,7 @@ class Table:
             row = _BIASES.take(mask().view(np.uint8), axis=0).reshape(-1)
             return torch.from_numpy(row[: len(self.vocabulary)]).to(device)
 
-        return self._of_live(str(device), live, spread, lambda row: row.nbytes)
+        return self._of_live(f"{len(self.vocabulary)} {device}", live, spread, lambda row: row.nbytes)
 
     def targets(self, state: int, remaining: int) -> NDArray[np.integer]:
         """Return ``int[G]``: where each class of the state's partition leads when ``remaining`` tokens may be written."""

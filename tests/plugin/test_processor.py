@@ -118,6 +118,11 @@ class TestProcessor:
         with pytest.raises(AssertionError):
             table.bias(table.start, 999, CPU)
 
+    def test_vocabularies_of_two_sizes_share_nothing(self) -> None:
+        for size in (3, 5):
+            guide = FSMGuide.from_automaton(compile_regex("a"), Vocabulary.from_tokens([*"_abcd"[:size]], 0))
+            assert Table(guide).bias(guide.start, None, CPU).exp().tolist() == [0, 1, 0, 0, 0][:size]
+
     def test_logits_that_are_refused(self, processor: MaskLogitsProcessor) -> None:
         """Infinities of other processors are not."""
         row, last = torch.tensor([[5]]), torch.zeros(1, len(processor.table.vocabulary))

@@ -3,7 +3,7 @@
 Soundness comes first: what a format accepts here is accepted by the usual validators, and so some of what the standards
 allow is left out; :data:`LEFT_OUT` says what. A format asserts in every draft: each lets formats be added to its own.
 
-    python -m outlines_phi.guides.json_schema.strings.formats
+    python -m outlines_phi.guides.json_schema.formats
 
 makes their automata anew, which are read from a file: that of an e-mail address takes fifty times as long to make.
 """

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
+from itertools import count, product
 from math import prod
 from typing import Any, NamedTuple, final
 
@@ -288,6 +288,11 @@ class ObjectShape:
         """The formulas of the members of some names, by these."""
         return dict(self.members)
 
+    @cached_property
+    def ranks(self) -> dict[str, int]:
+        """The places of these names in its own order."""
+        return dict(zip(self.values, count()))
+
     @property
     def closed(self) -> bool:
         """True if the object may end here."""
@@ -324,6 +329,15 @@ def names_in_order(shapes: Sequence[ObjectShape]) -> tuple[str, ...]:
     """Return the names that some shapes of one object speak of, those with values first."""
     every = [*(shape.values for shape in shapes), *(shape.names() for shape in shapes)]
     return tuple(dict.fromkeys(name for names in every for name in names))
+
+
+def comes_first(shapes: Iterable[ObjectShape], name: str, *, before: str, ahead: Sequence[str]) -> bool:
+    """Return True if a member comes first of two: in each shape that has both, or where there is none, in the order ``ahead``.
+
+    So each shape's own order can be written, whatever the others': names that two shapes order differently come in either.
+    """
+    told = {one.ranks[name] < one.ranks[before] for one in shapes if {name, before} <= one.ranks.keys()}
+    return told == {True} if told else ahead.index(name) < ahead.index(before)
 
 
 def states_of(*, compiling: bool) -> AbstractContextManager[Any]:

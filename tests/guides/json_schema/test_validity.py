@@ -246,7 +246,7 @@ def test_what_is_read_where_a_name_comes_twice_is_valid(name: str) -> None:
         # Of two orders that disagree the first one holds.
         ({"allOf": [{"properties": {"a": {}, "b": {}}}, {"properties": {"b": {}, "a": {}}}]}, "ab abx"),
         ({"enum": [{"a": 1, "b": 2}, {"b": 3, "c": 4}]}, ""),
-        # Those of alternatives are both read, and as they do not stand in one object, no others are.
+        # Each alternative has its own, whatever the others, beside those that differ before it is known; one object has one.
         (
             {
                 "anyOf": [
@@ -254,7 +254,23 @@ def test_what_is_read_where_a_name_comes_twice_is_valid(name: str) -> None:
                     {"properties": {"b": {}, "a": {"const": 1}, "c": {}}},
                 ]
             },
-            "ab ba abx bax ac acx bac abc bc bcx abcx bacx",
+            "ab ba abx bax ac acx bc bcx abc bac abcx bacx",
+        ),
+        (
+            {
+                "oneOf": [
+                    {"properties": {"a": {}, "b": {}}, "required": ["a", "b"], "additionalProperties": False},
+                    {"properties": {"a": {}, "x": {}, "b": {}}, "required": ["x"], "additionalProperties": False},
+                ]
+            },
+            "ab axb ax xb x",
+        ),
+        (
+            {
+                "allOf": [{"properties": {"a": {}, "b": {}}}, {"properties": {"b": {}, "a": {}}}],
+                "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+            },
+            "ab abx ax bx",
         ),
     ],
     ids=str,

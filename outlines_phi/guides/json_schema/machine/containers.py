@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice, starmap
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, final
 
 from ....automata.automaton import ByteAutomaton
 from ..formula import Formula, both
-from ..shapes import ArrayShape, ObjectShape, names_in_order, states_of, told_apart
+from ..shapes import ArrayShape, ObjectShape, comes_first, names_in_order, states_of, told_apart
 from ..string_set import QUOTE, StringSet
 from ..string_set import members as names_of
 from .blanks import COMPACT, LINES, OPEN, SPACED, STEPS, Spacing, literal, size
@@ -316,15 +316,12 @@ class Members(NamedTuple):
         All names that are told apart, and those that were written.
     begun
         True if a member is there already.
-    either
-        Pairs of names that come in either order, as alternatives of the object do not agree about it.
     """
 
     goals: tuple[tuple[ObjectShape, ...], ...]
     ahead: tuple[str, ...]
     taken: frozenset[str]
     begun: bool
-    either: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
     def of(cls, machine: Maker, goals: Sequence[Sequence[ObjectShape]]) -> Members:
@@ -334,8 +331,7 @@ class Members(NamedTuple):
         alive = tuple(
             tuple(shape for shape in goal if machine.sizes.possible_object(shape, names, taken)) for goal in goals
         )
-        several = sum(map(len, goals)) > 1
-        return cls(alive, names, taken, begun=False, either=machine.either_way(taken) if several else frozenset())
+        return cls(alive, names, taken, begun=False)
 
 
 @final
@@ -354,7 +350,7 @@ class Object(Container):
         return self._machine.spaced(Object, self._members, layout)
 
     def _size(self, shape: ObjectShape) -> int:
-        _, ahead, taken, begun, _ = self._members
+        _, ahead, taken, begun = self._members
         return self._machine.sizes.of_object(shape, ahead, taken, self.layout.gaps(begun=begun, members=True))
 
     def value(self, name: str) -> BeforeValue:
@@ -373,14 +369,19 @@ class Object(Container):
         return self._machine.kept(key, lambda: LateStates(ways * len(layouts), make))
 
     @cached_property
+    def _shapes(self) -> Sequence[ObjectShape]:
+        """The shapes of all goals."""
+        return [shape for goal in self._members.goals for shape in goal]
+
+    @cached_property
     def _plain(self) -> ObjectShape | None:
         """The shape, where there is one, and any member may come beside those that it asks for; ``None`` where it takes more."""
-        shapes = [shape for goal in self._members.goals for shape in goal]
-        if len(self._members.goals) > 1 or len(shapes) > 1 or not shapes:
+        if len(self._members.goals) > 1 or len(self._shapes) != 1:
             return None
-        count = len(shapes[0].required)
-        plain = not shapes[0].some and shapes[0].least <= count and (shapes[0].most is None or shapes[0].most > count)
-        return shapes[0] if plain else None
+        (shape,) = self._shapes
+        count = len(shape.required)
+        plain = not shape.some and shape.least <= count and (shape.most is None or shape.most > count)
+        return shape if plain else None
 
     def _may_come(self, name: str) -> bool:
         """Return True if a member of this name, of which nothing is said by itself, may come."""
@@ -407,7 +408,7 @@ class Object(Container):
             if machine.sizes.possible(value) and machine.sizes.possible_object(left, ahead, taken)
         ]
         return [
-            (cell, Members(by_goal(held, len(members.goals)), ahead, taken, begun=True, either=members.either))
+            (cell, Members(by_goal(held, len(members.goals)), ahead, taken, begun=True))
             for cell, held in machine.cells(steps)
         ]
 
@@ -439,9 +440,18 @@ class Object(Container):
         if name not in ahead:
             return tuple(filter(places_of, ahead))
         places = places_of(name)
-        before = ahead[: ahead.index(name)] if places else ()
-        together = (other for other in before if not places.isdisjoint(places_of(other)))
-        return tuple(other for other in together if (other, name) not in self._members.either)
+        if self._in_order:
+            before: Iterable[str] = ahead[: ahead.index(name)] if places else ()
+        else:
+            before = (one for one in ahead if comes_first(self._shapes, one, before=name, ahead=ahead))
+        return tuple(other for other in before if not places.isdisjoint(places_of(other)))
+
+    @cached_property
+    def _in_order(self) -> bool:
+        """True if each shape that is left has its names in the order of those ahead."""
+        ranks = {name: rank for rank, name in enumerate(self._members.ahead)}
+        told = ([ranks[name] for name in shape.ranks if name in ranks] for shape in self._shapes)
+        return all(own == sorted(own) for own in told)
 
     @cached_property
     def counts(self) -> bool:
@@ -450,15 +460,14 @@ class Object(Container):
         Else a name of which nothing is said by itself may come again. Readers keep the last member of a name, and the same is asked
         of each, so what they read is valid; names of which something is said, and those that are asked for, never come twice.
         """
-        shapes = [shape for goal in self._members.goals for shape in goal]
-        return any(shape.least > max(len(shape.required), 1) or shape.some for shape in shapes)
+        return any(shape.least > max(len(shape.required), 1) or shape.some for shape in self._shapes)
 
     def _names(self) -> dict[str | None, Spelled]:
         machine, members = self._machine, self._members
         own, found = StringSet.of_values(self._possible()), dict[str | None, Spelled]()
         if not own.is_empty:
             found["" if own.lengths else None] = begun(own, ascii=machine.ascii)
-        asked = dict.fromkeys(one.names for goal in members.goals for shape in goal for one in shape.every + shape.some)
+        asked = dict.fromkeys(one.names for shape in self._shapes for one in shape.every + shape.some)
         for cell in told_apart(asked, bounded=machine.kinds.compiling):
             with states_of(compiling=machine.kinds.compiling):
                 left = cell.without(members.taken)
@@ -471,7 +480,7 @@ class Object(Container):
         """Return the names ahead that may come next."""
         machine, members = self._machine, self._members
         found = set[str]()
-        for shape in (shape for goal in members.goals for shape in goal):
+        for shape in self._shapes:
             # The others that are asked for may still come, whatever comes before them: but behind those, not before.
             passed = set[str]()
             counted = bool(shape.some or shape.least)
@@ -479,9 +488,13 @@ class Object(Container):
             behind = len(live)
             for name in live:
                 places, behind = machine.places(name), behind - 1
-                if name not in found and (passed.isdisjoint(places) or shape.required.isdisjoint(self._passed(name))):
+                waits = not passed.isdisjoint(places)
+                if not self._in_order:
+                    waits = not shape.required.isdisjoint(self._passed(name))
+                if name not in found and not waits:
                     count = len(shape.required) + (name not in shape.required)
-                    if shape.some or shape.least > count + behind - len(shape.required):  # those behind it may come
+                    few = shape.least > count + behind - len(shape.required)  # those behind it may come
+                    if shape.some or few or not self._in_order:
                         is_possible = bool(self._left(name))
                     else:
                         is_possible = shape.most is None or count <= shape.most
@@ -506,9 +519,10 @@ class Object(Container):
 
     @cached_property
     def goes_on(self) -> bool:
-        shapes = [shape for goal in self._members.goals for shape in goal]
         # What is not complete has a member to come; any other name will do where nothing is asked of all.
-        return any(not shape.closed or not (shape.every or shape.most == 0) for shape in shapes) or bool(self.names)
+        return any(not shape.closed or not (shape.every or shape.most == 0) for shape in self._shapes) or bool(
+            self.names
+        )
 
     def _onward(self, byte: int) -> ByteEdge | None:
         if byte != (COMMA if self.begun else QUOTE) or not self.goes_on:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import combinations, count, islice, permutations
+from itertools import islice
 from typing import Any, TypeAlias, TypeVar, final
 
 from ....automata.byte_machine import ByteMachine, Position
@@ -15,7 +15,7 @@ from ..formula import Formula, both, kind, not_too_deep
 from ..kinds import Kinds, scalars_of
 from ..reading.place import LeftOut
 from ..reading.schema import Schema, Template, culprit
-from ..shapes import ObjectShape, names_in_order, told_apart
+from ..shapes import ObjectShape, comes_first, names_in_order, told_apart
 from ..string_set import members
 from .between import Between, Places, Value, refuse_clashes
 from .blanks import Spacing
@@ -89,7 +89,7 @@ class Machine(Maker, ByteMachine[Configuration]):
         super().__init__()
         self.template = schema if isinstance(schema, Template) else Template.of_value(schema)
         self.any_order, self.ascii, self._around = any_order, ascii, around
-        self._order, self._sequences = self.template.order, self.template.sequences
+        self._order = self.template.order
         self.kinds = Kinds(self.template.definitions, self.template.pointers)
         self.kinds.compiling = compiling
         self._pattern, self.layout = blanks, Spacing.of(blanks)
@@ -184,10 +184,10 @@ class Machine(Maker, ByteMachine[Configuration]):
         self, shapes: Sequence[ObjectShape], name: str, before: Sequence[str]
     ) -> Iterator[Sequence[ObjectShape]]:
         """Yield the shapes that may be left of an object at a name, by the values of members that have to come before it."""
-        either = self.either_way(frozenset(names_in_order(shapes)))
         for place, other in enumerate(before if len(shapes) > 1 else ()):
-            together = not self.places(other).isdisjoint(self.places(name)) and (other, name) not in either
-            comes = together and all(other in one.required for one in shapes)
+            together = not self.places(other).isdisjoint(self.places(name))
+            first = together and comes_first(shapes, other, before=name, ahead=(other, name))
+            comes = first and all(other in one.required for one in shapes)
             asked = [(one, self.kinds.meant(one.value(other))) for one in shapes if comes]
             told = [(one, scalars_of(self.kinds, value) or ()) for one, value in asked]
             groups = dict.fromkeys(
@@ -217,19 +217,6 @@ class Machine(Maker, ByteMachine[Configuration]):
 
     def places(self, name: str) -> frozenset[str]:
         return frozenset() if self.any_order else self._order.get(name, _BESIDE)
-
-    def either_way(self, names: frozenset[str]) -> frozenset[tuple[str, str]]:
-        def find() -> frozenset[tuple[str, str]]:
-            ranks = [dict(zip(told, count())) for told in self._sequences if names.issuperset(told)]
-            found = set[tuple[str, str]]()
-            for one, other in combinations(ranks, 2):
-                common = [name for name in one if name in other]
-                if common != sorted(common, key=lambda name: other[name]):
-                    pairs = permutations(common, 2)
-                    found.update((a, b) for a, b in pairs if (one[a] < one[b]) != (other[a] < other[b]))
-            return frozenset(found)
-
-        return self.kept((Machine.either_way, names), find)
 
     def step(self, at: Configuration, byte: int) -> Configuration | None:
         state, stack, text = at

@@ -141,10 +141,6 @@ class Maker(ABC):
         """Return the keys that order the members of a name among others: names that share one come in their order."""
 
     @abstractmethod
-    def either_way(self, names: frozenset[str]) -> frozenset[tuple[str, str]]:
-        """Return the pairs of names of an object that come in either order: two places disagree, which name no others."""
-
-    @abstractmethod
     def value(self, goals: tuple[Formula, ...], layout: Spacing) -> BeforeValue:
         """Return the state before a value; ``layout`` is that of an array or object that it may be."""
 

@@ -292,7 +292,6 @@ class Reader:
         self._overridden: dict[tuple[str, ...], dict[str, str]] = {}
         self.pointers: dict[Formula, str] = {}
         self.order: dict[str, frozenset[str]] = {}
-        self.sequences: dict[tuple[str, ...], None] = {}
         self.negating: dict[str, Formula] = {}
         self.formats: list[str] | None = []
         self._waiting: dict[str, Place] = {}
@@ -382,8 +381,6 @@ class Reader:
     def put_in_order(self, names: Iterable[str], pointer: str | None) -> None:
         """Take note that members of these names come in this order; without a pointer, that they come in none."""
         here = frozenset[str]() if pointer is None else frozenset([self._label + pointer])
-        if pointer is not None:
-            self.sequences[tuple(names)] = None
         for name in names:
             self.order[name] = self.order.get(name, frozenset()) | here
 

@@ -34,8 +34,6 @@ class Schema:
         The pointer to each formula in it.
     order
         For each name, the places that put its members in an order with others.
-    sequences
-        The orders in which these places have the names.
     unlike
         The places where formats may make more values valid, by ``not`` and its like, with the formulas of these values.
     """
@@ -46,7 +44,6 @@ class Schema:
     document: Any
     pointers: Mapping[Formula, str] = field(default_factory=dict)
     order: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    sequences: Iterable[tuple[str, ...]] = ()
     unlike: Mapping[str, Formula] = field(default_factory=dict)
 
     @classmethod
@@ -79,8 +76,7 @@ class Schema:
             raise UnsupportedError(
                 f"Write URIs as $id, $anchor, $schema and $ref of the JSON schema. One of them cannot be read: {error}."
             ) from error
-        found = formula, reader.definitions, tuple(reader.left_out), document, reader.pointers
-        return cls(*found, reader.order, tuple(reader.sequences), unlike)
+        return cls(formula, reader.definitions, tuple(reader.left_out), document, reader.pointers, reader.order, unlike)
 
 
 MOST_LOOKED_AT = 20_000
@@ -176,11 +172,6 @@ class Template:
             for name, places in schema.order.items():
                 found[name] = found.get(name, frozenset()) | places
         return found
-
-    @property
-    def sequences(self) -> dict[tuple[str, ...], None]:
-        """The orders in which these places have the names, each once."""
-        return {names: None for schema in self.schemas for names in schema.sequences}
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
