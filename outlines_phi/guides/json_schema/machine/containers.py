@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice, starmap
@@ -345,6 +345,7 @@ class Object(Container):
         self._members = members
         self._named: dict[str, ByteEdge] = {}
         self._bounds: dict[str, Sequence[int]] = {}
+        self._gone: dict[str, tuple[str, ...]] = {}
 
     def with_layout(self, layout: Spacing) -> State:
         return self._machine.spaced(Object, self._members, layout)
@@ -439,12 +440,12 @@ class Object(Container):
         places_of, ahead = self._machine.places, self._members.ahead
         if name not in ahead:
             return tuple(filter(places_of, ahead))
-        places = places_of(name)
-        if self._in_order:
-            before: Iterable[str] = ahead[: ahead.index(name)] if places else ()
-        else:
-            before = (one for one in ahead if comes_first(self._shapes, one, before=name, ahead=ahead))
-        return tuple(other for other in before if not places.isdisjoint(places_of(other)))
+        if name not in self._gone:
+            places, before = places_of(name), ahead[: ahead.index(name)]
+            if not self._in_order:
+                before = tuple(one for one in ahead if comes_first(self._shapes, one, before=name, ahead=ahead))
+            self._gone[name] = tuple(other for other in before if not places.isdisjoint(places_of(other)))
+        return self._gone[name]
 
     @cached_property
     def _in_order(self) -> bool:
@@ -488,16 +489,13 @@ class Object(Container):
             behind = len(live)
             for name in live:
                 places, behind = machine.places(name), behind - 1
-                waits = not passed.isdisjoint(places)
-                if not self._in_order:
-                    waits = not shape.required.isdisjoint(self._passed(name))
-                if name not in found and not waits:
+                own, after = (passed, places) if self._in_order else (shape.required, self._passed(name))
+                if own.isdisjoint(after) and name not in found:
                     count = len(shape.required) + (name not in shape.required)
-                    few = shape.least > count + behind - len(shape.required)  # those behind it may come
-                    if shape.some or few or not self._in_order:
-                        is_possible = bool(self._left(name))
-                    else:
+                    if self._in_order and not shape.some and shape.least <= count + behind - len(shape.required):
                         is_possible = shape.most is None or count <= shape.most
+                    else:  # those behind it may come
+                        is_possible = bool(self._left(name))
                     if is_possible and (counted or machine.sizes.possible(shape.value(name))):
                         found.add(name)
                 if name in shape.required:
