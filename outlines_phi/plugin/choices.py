@@ -14,12 +14,12 @@ from transformers import GenerationConfig
 
 from ..errors import UnsupportedError
 from ..lm.watch import Progress
-from ..numerics.checks import is_count, is_text
+from ..numerics.checks import is_count
 from ..phi.constraint import TextConstraint
 from ..sampling.ancestral import SMC
 from ..sampling.phi_options import Effort
 from ..settings import SamplingSettings
-from .types.output_types import Special
+from .types.output_types import is_marker
 
 END = "give stop=['...'], or stop_strings=['...'], which stay in the text, whatever tokens spell them"
 """Remedy in place of a stop of other libraries."""
@@ -258,7 +258,7 @@ STRINGS = "a string of at least one character, outlines_phi.Special('...'), or a
 
 def _are_strings(given: object) -> bool:
     each = given if isinstance(given, (list, tuple)) else [given]
-    return all(isinstance(one, Special) or is_text(one) for one in each)
+    return all(map(is_marker, each))
 
 
 _OF_CALLS: dict[str, Option] = {

@@ -131,8 +131,9 @@ class Distribution:
         self.log_free = live if possible else live[:0]
         # Where tokens of text end it, the masses of those and of all others are kept apart: once these have become children,
         # nothing is undecided, whatever rounding makes of the sums. The end of sequence alone is a child at once.
-        ended = moves.classes[moves.ended]
-        self._apart = possible and (len(ended) > 1 or EOS not in ended) and len(ended) > 0
+        self._apart = possible and (
+            len(moves.ended) > 1 or (len(moves.ended) > 0 and moves.classes[moves.ended[0]] != EOS)
+        )
         others = np.delete(np.arange(len(live)), moves.ended) if self._apart else slice(None)
         self._mass = RunningMass(self.log_free, others)
         self._ends = RunningMass(self.log_free, moves.ended if possible else slice(None))

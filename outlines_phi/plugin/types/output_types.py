@@ -159,6 +159,11 @@ class Written(Term):
         return self
 
 
+def is_marker(given: object) -> bool:
+    """Return True for a special token, or a string that text may hold."""
+    return isinstance(given, Special) or is_text(given)
+
+
 @final
 @dataclass(frozen=True)
 class Thinking(Term):
@@ -197,13 +202,8 @@ class Thinking(Term):
 
     def __post_init__(self) -> None:
         marks = "a special token or a string of at least one character, such as '</think>'"
-        check("Thinking", isinstance(self.end, Special) or is_text(self.end), marks, end=self.end)
-        check(
-            "Thinking",
-            self.begin in ("", None) or isinstance(self.begin, Special) or is_text(self.begin),
-            f"{marks}, or None",
-            begin=self.begin,
-        )
+        check("Thinking", is_marker(self.end), marks, end=self.end)
+        check("Thinking", self.begin in ("", None) or is_marker(self.begin), f"{marks}, or None", begin=self.begin)
         check("Thinking", self.scope in get_args(Scope), "'answer' or 'joint'", scope=self.scope)
         check_counts("Thinking", " of tokens", least=0, max_tokens=self.max_tokens)
         if self.answer is None or isinstance(self.answer, Thinking):

@@ -185,9 +185,8 @@ class Machine(Maker, ByteMachine[Configuration]):
     ) -> Iterator[Sequence[ObjectShape]]:
         """Yield the shapes that may be left of an object at a name, by the values of members that have to come before it."""
         for place, other in enumerate(before if len(shapes) > 1 else ()):
-            together = not self.places(other).isdisjoint(self.places(name))
-            first = together and comes_first(shapes, other, before=name, ahead=(other, name))
-            comes = first and all(other in one.required for one in shapes)
+            near = all(other in one.required for one in shapes) and not self.places(other).isdisjoint(self.places(name))
+            comes = near and comes_first(shapes, other, before=name, ahead=(other, name))
             asked = [(one, self.kinds.meant(one.value(other))) for one in shapes if comes]
             told = [(one, scalars_of(self.kinds, value) or ()) for one, value in asked]
             groups = dict.fromkeys(
