@@ -9,8 +9,8 @@ JSON-Schema-Test-Suite is its folder ``tests/draft2020-12``, or a ``.tar.gz`` of
 A schema passes where it is taken, every valid instance is accepted and every invalid one is not; an instance is written as
 ``json.dumps`` does, each of its tokens must be in the mask before it, and the end of sequence in the last. Every schema has a
 process of its own, with bounds on its processor time and memory. It is forked from one in which the engine has prepared the
-vocabulary and seen two schemas, and sees these once more. Times are of the processor; each mask is of a state that this
-process has not seen.
+vocabulary and seen two schemas, and sees these once more. Times are of the processor. Engines are compared on what each of
+them did: the schemas that all take, and of their masks those that none had made in this process.
 """
 
 import gzip
@@ -115,12 +115,10 @@ Results = dict[str, list[tuple[dict[str, Any], Outcome]]]
 
 def report_schemas(results: Results, settings: dict[str, Any]) -> None:
     """Report the verdicts on MaskBench's schemas, and on random texts."""
-    count = len(next(iter(results.values())))
-    spellings = [f"valid instances read, {spelling}" for spelling in SPELLINGS]
     report = Report(
         "maskbench",
-        f"MaskBench: what becomes of {count} JSON schemas, and of random texts of their masks",
-        ["engine", *VERDICTS, *spellings, *(f"texts {kind}" for kind in TEXTS)],
+        f"MaskBench: what becomes of {len(next(iter(results.values())))} JSON schemas, and of random texts of their masks",
+        ["engine", *VERDICTS, *map("valid instances read, {}".format, SPELLINGS), *map("texts {}".format, TEXTS)],
     )
     for engine, pairs in results.items():
         verdicts = Counter(outcome.verdict(task) for task, outcome in pairs)
@@ -147,24 +145,26 @@ def report_times(results: Results, settings: dict[str, Any]) -> None:
         ["engine", "schemas", *(f"ready {name}" for name in names), "masks", *(f"mask {name}" for name in names)]
         + ["memory grown, p50", "memory grown, max", "peak memory"],
     )
-    for engine, pairs in results.items():
-        taken = [outcome for _, outcome in pairs if outcome.ready is not None]
-        ready = [MILLI * outcome.ready for outcome in taken if outcome.ready is not None]
-        masks = [MICRO * seconds for outcome in taken for seconds in outcome.masks]
-        if ready and masks:
-            quantiles = [[float(np.quantile(values, q)) for q in QUANTILES] for values in (ready, masks)]
-            grown = [outcome.grown for outcome in taken]
-            memory = float(np.median(grown)), max(grown), max(outcome.peak for outcome in taken)
-            report.add(engine, len(ready), *quantiles[0], len(masks), *quantiles[1], *memory)
+    trials = zip(*([outcome for _, outcome in pairs] for pairs in results.values()), strict=True)
+    common = [trial for trial in trials if all(outcome.ready for outcome in trial)]
+    places = [sorted(set.intersection(*(set(outcome.masks) for outcome in trial))) for trial in common]
+    for engine, own in zip(results, zip(*common, strict=True), strict=False):
+        ready = [MILLI * (outcome.ready or 0.0) for outcome in own]
+        masks = [MICRO * outcome.masks[place] for outcome, asked in zip(own, places, strict=True) for place in asked]
+        memory = np.array([(outcome.grown, outcome.peak) for outcome in own])
+        if masks:
+            first, later = ([float(np.quantile(values, q)) for q in QUANTILES] for values in (ready, masks))
+            grown = float(np.median(memory[:, 0])), *memory.max(axis=0).tolist()
+            report.add(engine, len(own), *first, len(masks), *later, *grown)
     report.write(**settings)
 
 
 def report_suite(results: Results, settings: dict[str, Any]) -> None:
     """Report the verdicts on the tests of the Test-Suite."""
-    count = sum(len(task["tests"]) for task, _ in next(iter(results.values())))
     report = Report(
         "schema_suite",
-        f"JSON-Schema-Test-Suite, draft 2020-12: what becomes of its {count} required tests",
+        "JSON-Schema-Test-Suite, draft 2020-12: what becomes of its required tests, "
+        f"{sum(len(task['tests']) for task, _ in next(iter(results.values())))}",
         ["engine", "right", *VERDICTS[1:]],
     )
     for engine, pairs in results.items():

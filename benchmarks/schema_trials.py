@@ -52,7 +52,8 @@ class Outcome:
     refused, cut, error
         The reason of a refusal; the end before its time, "timeout" or "failed"; the error raised.
     ready, masks
-        Processor seconds to the first mask, and of each mask along the instances that was not at hand.
+        Processor seconds to the first mask, and of each mask along the instances that was not at hand, by the number of the
+        instance and that of the token.
     accepted
         For each test, whether it was accepted, by spelling.
     texts, wrong
@@ -65,7 +66,7 @@ class Outcome:
     cut: str = ""
     error: str = ""
     ready: float | None = None
-    masks: list[float] = field(default_factory=list)
+    masks: dict[str, float] = field(default_factory=dict)
     accepted: list[dict[str, bool]] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -165,7 +166,7 @@ class Trial:
                 new, start = engine.is_new(), time.thread_time()
                 engine.mask()
                 if new:
-                    self.outcome.masks.append(time.thread_time() - start)
+                    self.outcome.masks[f"{len(self.outcome.accepted)}:{place}"] = time.thread_time() - start
                 if not engine.allowed()[token]:
                     return False
             if token != engine.eos and not engine.advance(token):
@@ -208,10 +209,10 @@ class Trial:
 def tried(trial: Trial, first: Sequence[Trial], *, seconds: int, gigabytes: int) -> Outcome:
     """Run a trial in a fork of this process, with so many seconds for each phase.
 
-    The fork runs the trials ``first`` once more: memory that it shares with this process is copied where it is first written.
+    Memory that the fork shares with this process is copied where it is first written, also by counts of references: so it writes
+    those of all objects, and runs the trials ``first`` once more.
     """
     gc.collect()
-    gc.freeze()
     sys.stdout.flush()
     reading, writing = os.pipe()
     child = os.fork()
@@ -236,6 +237,8 @@ def tried(trial: Trial, first: Sequence[Trial], *, seconds: int, gigabytes: int)
 
 def _phases(trial: Trial, first: Sequence[Trial], seconds: int, gigabytes: int) -> Iterator[Outcome]:
     """Yield the outcome so far after each phase, within bounds on this process."""
+    gc.get_objects()
+    gc.freeze()
     for earlier in first:
         for phase in earlier.phases:
             phase()

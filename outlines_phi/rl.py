@@ -251,7 +251,13 @@ def rollout_func(output_type: Any, **options: Any) -> Callable[[list[Any], Any],
         key = [trainer.args.seed, trainer.state.global_step, rank, next(calls)]
         with _evaluated(trainer) as model:
             generator = generator_of(model, trainer.processing_class)
-            _check_weighed(generator, trainer.reward_funcs)
+            if not isinstance(generator.phi, ExactPhi) and not all(
+                getattr(each, "weighs", False) for each in trainer.reward_funcs
+            ):
+                raise UnsupportedError(
+                    "Give the trainer reward_funcs=[outlines_phi.rl.weighted(reward)], or phi='exact' to rollout_func. These "
+                    "roll-outs have weights, which TRL itself leaves out."
+                )
             n = max(map(len, groups))  # one process may have a part of a group alone
             found = rollouts(
                 generator,
@@ -281,15 +287,6 @@ def _check_options(trainer: Any) -> None:
         raise UnsupportedError(
             f"Leave {', '.join(wrong)} at the default. {wrong} was given to the trainer, whose loss scores the model at its "
             "temperature, by weights that are here, after prompts without tools."
-        )
-
-
-def _check_weighed(generator: PhiGenerator, reward_funcs: Sequence[Any]) -> None:
-    """Refuse reward functions that would leave weights out."""
-    if not isinstance(generator.phi, ExactPhi) and not all(getattr(each, "weighs", False) for each in reward_funcs):
-        raise UnsupportedError(
-            "Give the trainer reward_funcs=[outlines_phi.rl.weighted(reward)], or phi='exact' to rollout_func. These roll-outs "
-            "have weights, which TRL itself leaves out."
         )
 
 

@@ -145,7 +145,9 @@ class ModelDrafting(Drafting):
         for chain, at in chains.items():
             sites.setdefault(at, chain.site)
         place = {at: i for i, at in enumerate(sites)}
-        logits = _resized(torch.stack([at.answer for at in sites]), len(self._run.vocabulary))
+        # Models of one tokenizer may pad their output differently.
+        logits = torch.stack([at.answer for at in sites])[:, : len(self._run.vocabulary)]
+        logits = torch.nn.functional.pad(logits, (0, len(self._run.vocabulary) - logits.shape[1]), value=-math.inf)
         contexts = ((*site.prompt, *site.tokens) for site in sites.values())
         log_p = self._run.settings.log_p(logits, self._run.vocabulary, contexts)
         bias = [self._run.table.bias(site.state, site.remaining, log_p.device) for site in sites.values()]
@@ -189,9 +191,3 @@ def _unlike(found: str, tokens: Sequence[str]) -> VocabularyError:
         f"Draft with a model of the same tokenizer. The model that drafts {found} the model that it drafts for: "
         f"{', '.join(tokens[:SHOWN])}{rest}."
     )
-
-
-def _resized(logits: Tensor, size: int) -> Tensor:
-    """Return ``logits`` with ``size`` columns: models of one tokenizer may pad their output differently."""
-    logits = logits[:, :size]
-    return torch.nn.functional.pad(logits, (0, size - logits.shape[1]), value=-math.inf)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache, reduce
 from itertools import chain, pairwise
 from math import prod
+from operator import or_
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,19 @@ Edge = tuple[int, int, int]
 _LONGEST = 4
 """The most bytes that spell a character in UTF-8."""
 
-CONTINUATION = [(0x80 + digit,) for digit in range(64)]
-"""The bytes of each digit to base 64 in UTF-8."""
+Digit = tuple[tuple[int, ...], ...]
+"""The bytes of each value of a digit."""
+
+CONTINUATION: Digit = tuple((0x80 + digit,) for digit in range(64))
+"""The digit to base 64 of UTF-8."""
+
+
+@lru_cache
+def _in_order(digit: Digit) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Return the bytes of a digit in order, each with its value, and the first and last byte of each run of them."""
+    used = dict(sorted((byte, value) for value, bytes_ in enumerate(digit) for byte in bytes_))
+    firsts, lasts = (b for b in used if b - 1 not in used), (b for b in used if b + 1 not in used)
+    return list(used.items()), list(zip(firsts, lasts, strict=True))
 
 
 class Spelling:
@@ -97,13 +109,10 @@ class Spelling:
         if key not in self._places:
             self._places[key] = self.classes + len(self.edges)
             self.edges.append(key)
-            below = 0
-            for _, _, target in key:
-                below |= self.below[target]
-            self.below.append(below)
+            self.below.append(reduce(or_, (self.below[target] for _, _, target in key)))
         return self._places[key]
 
-    def digits(self, base: int, radices: Sequence[Sequence[Sequence[int]]], least: int = 0) -> int:
+    def digits(self, base: int, radices: Sequence[Digit], least: int = 0) -> int:
         """Return the place from which digits tell the code point: ``base`` and what the digits give.
 
         Parameters
@@ -136,27 +145,25 @@ class Spelling:
             return self.fork(radices[0], children)
         last = bisect_left(self._bounds, base + size)
         cuts = [base, *self._bounds[run:last], base + size]
-        counts = (
-            [number] * (b - a) for number, (a, b) in zip(self._class_of[run - 1 : last], pairwise(cuts), strict=True)
-        )
-        block = tuple(chain.from_iterable(counts))
+        numbers = zip(self._class_of[run - 1 : last], pairwise(cuts), strict=True)
+        block = tuple(chain.from_iterable([number] * (b - a) for number, (a, b) in numbers))
         key = block, id(radices[0])  # digits are constants
         if key not in self._blocks:
             self._blocks[key] = self.fork(radices[0], block)
         return self._blocks[key]
 
-    def fork(self, digit: Sequence[Sequence[int]], children: Sequence[int]) -> int:
+    def fork(self, digit: Digit, children: Sequence[int]) -> int:
         """Return the place from which each value of a digit leads to its child."""
-        return self.place(sorted((b, b, child) for bytes_, child in zip(digit, children, strict=True) for b in bytes_))
+        return self.place((byte, byte, children[value]) for byte, value in _in_order(digit)[0])
 
-    def _evenly(self, number: int, radices: Sequence[Sequence[Sequence[int]]]) -> int:
+    def _evenly(self, number: int, radices: Sequence[Digit]) -> int:
         """Return the place from which any digits lead to the class ``number``."""
         if number == NOWHERE or not radices:
             return number
         key = number, len(radices), id(radices[0])  # digits are constants, and tell those behind them
         if key not in self._even:
             below = self._evenly(number, radices[1:])
-            self._even[key] = self.fork(radices[0], [below] * len(radices[0]))
+            self._even[key] = self.place((first, last, below) for first, last in _in_order(radices[0])[1])
         return self._even[key]
 
     def in_utf8(self, without: str = "") -> list[Edge]:

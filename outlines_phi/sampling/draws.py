@@ -528,16 +528,13 @@ class Draws(WeightedSample):
             f", {counted(sum(self.rejections.values()), 'attempt')} upon banned phrases" if self.rejections else ""
         )
         drafted = f", {self.counts.tokens_per_call:.3g} tokens per call by drafts" if self.counts.turns else ""
+        estimated = bool(self.log_normalizers) or self.guarantee <= Guarantee.WEIGHTED
+        # Bounds where there are any, and an estimate where it is more than their middle.
+        log_phi = log_mass_text(self.log_z_bounds, self.log_z if estimated else math.nan)
         return (
-            f"<{counted(len(self), 'draw')}{failed}, {self.guarantee}{certified}: ess {self.ess:.4g}, log Phi {self._log_phi}, "
+            f"<{counted(len(self), 'draw')}{failed}, {self.guarantee}{certified}: ess {self.ess:.4g}, log Phi {log_phi}, "
             f"{counted(self.counts.calls, 'model call')}, {counted(self.counts.tokens, 'token')}{drafted}{rejected}>"
         )
-
-    @property
-    def _log_phi(self) -> str:
-        """``log Phi`` as text: bounds where there are any, and an estimate where it is more than their middle."""
-        estimated = bool(self.log_normalizers) or self.guarantee <= Guarantee.WEIGHTED
-        return log_mass_text(self.log_z_bounds, self.log_z if estimated else math.nan)
 
     def read_by(self, reader: Callable[[str], Any]) -> Draws:
         """Return the same draws, whose values ``reader`` makes of their texts."""

@@ -8,7 +8,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from typing import final
 from unicodedata import category
@@ -21,7 +21,7 @@ from ...regex.code_automaton import CodeAutomaton, Interval, check_states, is_wi
 from ...regex.code_points import CODE_POINTS, CodePoints, characters, others
 from ...regex.composed import Composed
 from ...regex.patterns import searched
-from ...regex.spelling import Spelling
+from ...regex.spelling import Digit, Spelling
 from ...regex.syntax_tree import DIALECTS, Chars, Repeat
 
 MULTIPLIED = 1_000
@@ -320,11 +320,11 @@ RAW_ASCII = "".join(chr(code) for code in range(0x80) if chr(code) not in NOT_RA
 SHORT = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 """The character that each letter stands for after a backslash."""
 
-HEX: list[tuple[int, ...]] = [tuple({ord(f"{digit:x}"), ord(f"{digit:X}")}) for digit in range(16)]
-"""The bytes of each hexadecimal digit, in either case."""
+HEX: Digit = tuple(tuple({ord(f"{digit:x}"), ord(f"{digit:X}")}) for digit in range(16))
+"""The hexadecimal digit, in either case."""
 
-AFTER_HIGH: list[list[tuple[int, ...]]] = [HEX, HEX, [(BACKSLASH,)], [(U,)], [HEX[0xD]], HEX[0xC:], HEX, HEX]
-"""The bytes after the first two digits of a high surrogate, d8 to db: two more, and the low surrogate, dc00 to dfff."""
+AFTER_HIGH: list[Digit] = [HEX, HEX, ((BACKSLASH,),), ((U,),), (HEX[0xD],), HEX[0xC:], HEX, HEX]
+"""The digits after the first two digits of a high surrogate, d8 to db: two more, and the low surrogate, dc00 to dfff."""
 
 
 @lru_cache(maxsize=4096)
@@ -397,18 +397,8 @@ def composed_of(strings: StringSet, *, ascii: bool) -> Composed:
 
 
 @kept
-def in_json(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
-    """Return the spelling of characters inside a JSON string, and where it begins."""
-    return _in_bytes(bounds, classes, 0x110000)
-
-
-@kept
-def in_ascii(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
-    """Return the same without raw UTF-8."""
-    return _in_bytes(bounds, classes, 0x80)
-
-
-def _in_bytes(bounds: tuple[int, ...], classes: tuple[int, ...], raw_below: int) -> tuple[Spelling, int]:
+def in_json(bounds: tuple[int, ...], classes: tuple[int, ...], *, below: int = 0x100) -> tuple[Spelling, int]:
+    """Return the spelling of characters inside a JSON string, by bytes ``below`` one and by escapes, and where it begins."""
     spelling = Spelling(bounds, classes)
     surrogate = spelling.fork(
         HEX[:12],
@@ -419,5 +409,9 @@ def _in_bytes(bounds: tuple[int, ...], classes: tuple[int, ...], raw_below: int)
     escapes = [(ord(letter), ord(letter), spelling.digits(ord(meant), ())) for letter, meant in SHORT.items()]
     escapes.append((U, U, spelling.fork(HEX, firsts)))
     escape = spelling.place(sorted(escapes))
-    raw = [edge for edge in spelling.in_utf8(NOT_RAW) if edge[0] < raw_below]
+    raw = [edge for edge in spelling.in_utf8(NOT_RAW) if edge[0] < below]
     return spelling, spelling.place(sorted([*raw, (BACKSLASH, BACKSLASH, escape)]))
+
+
+in_ascii = partial(in_json, below=0x80)
+"""The same without raw UTF-8."""

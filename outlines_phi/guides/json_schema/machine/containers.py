@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice, starmap
@@ -117,6 +117,12 @@ class Container(State):
             return None
         core = self.with_layout(layouts[0]) if known else Indent(self._machine, self, *layouts)
         return self._machine.blank(core, layouts[0].comma).edge(LINE_END)
+
+    def late(self, key: Hashable, ways: int, layout: Spacing, make: Callable[[int, Spacing], State]) -> Sequence[State]:
+        """Return the states behind an item or member: for each layout that it may have chosen, one for each of some ways."""
+        layouts = layout.later()
+        states = LateStates(ways * len(layouts), lambda outcome: make(outcome % ways, layouts[outcome // ways]))
+        return self._machine.kept((LateStates, key, layout), lambda: states)
 
     def before(
         self, value: BeforeValue, after: Callable[[Spacing], Sequence[State]], blanks: ByteAutomaton
@@ -260,7 +266,18 @@ class Array(Container):
 
     def _after(self, layout: Spacing) -> Sequence[State]:
         """Return the states after an item."""
-        return tuple(self._left(held, one) for one in layout.later() for _, held in self._cells)
+        items = [held for _, held in self._cells]
+        if any(shape.unique for goal in self._shapes for shape in goal):
+            return tuple(self._left(held, one) for one in layout.later() for held in items)
+        goals = tuple(
+            tuple(map(_widest, by_goal([(place, left) for place, (left, _) in held], len(self._shapes))))
+            for held in items
+        )
+
+        def make(way: int, layout: Spacing) -> State:
+            return self._machine.spaced(Array, goals[way], layout, True, NOTHING)
+
+        return self.late(goals, len(goals), layout, make)
 
     def _left(self, held: Held, layout: Spacing) -> State:
         machine = self._machine
@@ -361,13 +378,11 @@ class Object(Container):
 
     def after(self, name: str, layout: Spacing) -> Sequence[State]:
         """Return the states after a member of this name, in a layout."""
-        layouts, ways = layout.later(), len(self._left(name)) if self._plain is None else 1
 
-        def make(outcome: int) -> State:
-            return self._machine.spaced(Object, self._left(name)[outcome % ways][1], layouts[outcome // ways])
+        def make(way: int, layout: Spacing) -> State:
+            return self._machine.spaced(Object, self._left(name)[way][1], layout)
 
-        key = LateStates, self._members, name, layout
-        return self._machine.kept(key, lambda: LateStates(ways * len(layouts), make))
+        return self.late((self._members, name), len(self._left(name)) if self._plain is None else 1, layout, make)
 
     @cached_property
     def _shapes(self) -> Sequence[ObjectShape]:

@@ -94,22 +94,18 @@ class Sizes:
         """Return True if there evidently is a value: a scalar, or an array or object all of whose parts evidently are."""
         if formula not in self._evident and self._depth < MOST_DEEP:
             self._evident[formula] = False  # while it is looked at: a value within itself is no evidence
-            self._depth += 1
+            self._depth, kinds = self._depth + 1, self._kinds
             try:
-                self._evident[formula] = self._find_evidence(formula)
+                self._evident[formula] = (
+                    not kinds.kinds_of(formula).isdisjoint(LITERALS)
+                    or self.possible_text(kinds.strings(formula))
+                    or any(map(self._is_evident_array, kinds.arrays(formula)))
+                    or any(map(self._is_evident_object, kinds.objects(formula)))
+                    or kinds.has_number(formula)
+                )
             finally:
                 self._depth -= 1
         return self._evident.get(formula, False)
-
-    def _find_evidence(self, formula: Formula) -> bool:
-        kinds = self._kinds
-        return (
-            not kinds.kinds_of(formula).isdisjoint(LITERALS)
-            or self.possible_text(kinds.strings(formula))
-            or any(map(self._is_evident_array, kinds.arrays(formula)))
-            or any(map(self._is_evident_object, kinds.objects(formula)))
-            or kinds.has_number(formula)
-        )
 
     def _is_evident_array(self, shape: ArrayShape) -> bool:
         plain = not shape.counted and not shape.unique and (shape.most is None or shape.least <= shape.most)

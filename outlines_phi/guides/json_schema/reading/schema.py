@@ -212,7 +212,8 @@ class Template:
             )
         needed = [self] * (copies if most is None else least)
         if most is None:
-            needed[-1] = self._looping()
+            again = tuple(after | (self.first - {END}) if END in after else after for after in self.follow)
+            needed[-1] = Template(self.pieces, self.first, again, self.schemas)
         found = Template.sequence(needed)
         if most is None:
             return found._optional() if least == 0 else found
@@ -223,10 +224,6 @@ class Template:
 
     def _optional(self) -> Template:
         return Template(self.pieces, self.first | {END}, self.follow, self.schemas)
-
-    def _looping(self) -> Template:
-        follow = tuple(after | (self.first - {END}) if END in after else after for after in self.follow)
-        return Template(self.pieces, self.first, follow, self.schemas)
 
     def _beside(self, other: Template) -> Template:
         first, follow = other._moved(len(self.pieces))
