@@ -7,6 +7,7 @@ import importlib.util
 import os
 import shlex
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -27,11 +28,14 @@ FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 DEBUG = "outlines_phi.debug"  # Where the context of a command keeps whether tracebacks were asked for
 
 
-def _set_debug(context: typer.Context, asked: bool) -> None:
-    context.meta[DEBUG] = asked
-
-
-Debug = Annotated[bool, typer.Option("--debug", callback=_set_debug, help="Show the traceback of an error.")]
+Debug = Annotated[
+    bool,
+    typer.Option(
+        "--debug",
+        callback=lambda context, asked: context.meta.update({DEBUG: asked}),
+        help="Show the traceback of an error.",
+    ),
+]
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -168,7 +172,9 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command that the arguments name."""
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = lambda warning, *_, **__: tell("Warning", "yellow", message(warning))
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             if ctx.meta.get(DEBUG):
                 raise
@@ -176,8 +182,11 @@ class Commands(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
         except (OutlinesPhiError, OSError, RuntimeError) as error:
             is_foreign = isinstance(error, RuntimeError) and not isinstance(error, OutlinesPhiError)
-            is_broken_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
-            if (is_foreign and not out_of_memory(error)) or is_broken_pipe or ctx.meta.get(DEBUG):
+            if (
+                (is_foreign and not out_of_memory(error))
+                or getattr(error, "errno", None) == errno.EPIPE  # nobody reads any more
+                or ctx.meta.get(DEBUG)
+            ):
                 raise
             tell("Error", "red", message(error))
             failed = isinstance(error, BudgetError | ModelError | OSError) or out_of_memory(error)

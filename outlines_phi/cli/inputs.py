@@ -260,7 +260,7 @@ def read_rows(arguments: Sequence[str], file: Path | None, column: str | None = 
         source = "the standard input"
         rows = _texts(_decoded(sys.stdin.buffer.read(), source), source)
     else:
-        source, column = f"--file {file}", column or COLUMN
+        source, column = f"--file {file}", COLUMN if column is None else column
         if file.suffix == PARQUET:
             rows = _table(file, source, column)
         else:

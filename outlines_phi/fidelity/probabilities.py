@@ -136,7 +136,7 @@ class Probability:
     lo, hi
         ``lo <= P(value) <= hi``, certified.
     texts
-        The texts of this value that are known, the likeliest first.
+        The texts of this value that are known, the likeliest first; without a string that ended them.
     spellings
         The number of tokenizations of all these texts that were enumerated.
     refused

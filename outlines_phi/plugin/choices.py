@@ -525,7 +525,7 @@ def refuse_unknown(
         return
     hints = {name: _hint(name, known, meant) for name in unknown}
     said = "; ".join(f"{name}: {hint}" if len(unknown) > 1 else hint for name, hint in hints.items() if hint)
-    expected = "" if all(name in meant for name in unknown) else f"; expected any of {', '.join(known)}"
+    expected = "" if not known or all(name in meant for name in unknown) else f"; expected any of {', '.join(known)}"
     message = f"{', '.join(unknown)} cannot be used here{f' ({said})' if said else ''}{expected}."
     raise UnsupportedError(f"{message} {otherwise}".rstrip())
 

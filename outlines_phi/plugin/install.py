@@ -187,8 +187,6 @@ def register_backend(
         raise UnsupportedError(f"Give the backend a name of its own, such as {NAME!r}. name={name!r:.80} was given.")
     known = () if phi is None else OF_WEIGHTS
     refuse_unknown(loop, known, dict.fromkeys(OF_WEIGHTS, "give phi='local' beside it, or to the calls alone"))
-    if phi is not None or max_new_tokens is not None:
-        check_counts("register_backend()", ", as in the loop", max_new_tokens=max_new_tokens)
     correction = Correction().replaced_by(Unset.UNSET if phi is None else phi, banned_phrases)
     options: dict[str, Any] = {"banned_phrases": correction.ban, "max_new_tokens": max_new_tokens}
     if phi is not None:
@@ -196,6 +194,8 @@ def register_backend(
         options |= {"phi": phi, **loop}  # by its name, since one that learns is another one in each processor
     elif correction.ban is not None:
         check_masked(correction.ban, max_new_tokens, "register_backend()")
+    if phi is not None or max_new_tokens is not None:
+        check_counts("register_backend()", ", as in the loop", max_new_tokens=max_new_tokens)
     with _LOCK:
         bind(_BACKEND, _STOCK_BACKEND, ("backend_name", "model"), "register_backend()")
         REGISTERED[name] = options

@@ -109,7 +109,7 @@ def check_loaded(model: Any, tokenizer: Any) -> None:
 
 def check_one(prompt: Any, door: str) -> None:
     """Refuse several prompts where one is expected; ``door`` takes a list of them."""
-    if isinstance(prompt, (list, tuple)) and not (prompt and all(map(is_count, prompt))):  # token ids
+    if isinstance(prompt, (list, tuple)) and not all(map(is_count, prompt)):  # token ids
         raise UnsupportedError(
             f"A {type(prompt).__name__} of {len(prompt)} was given as prompt; expected one str or Chat. {door} takes a list of "
             "them."

@@ -26,7 +26,8 @@ from .banned import BannedPhrases, smallest_conflict
 from .matcher import PhraseMatcher, WithoutPhrases
 from .phrase_guide import BanningGuide, Base, Changes, PhraseGuide
 
-SEARCHED = 5_000  # The most pairs of states searched for an end from one pair
+SEARCHED, SHORT = 5_000, 100
+"""The most pairs of states searched for an end from one pair, and the bytes to it behind which a pair counts for more than one."""
 
 _UNKNOWN, _BLOCKED = -1, -2
 """``min_tokens`` of a pair not looked at yet, and of one for which a shortest sequence of the left guide holds a phrase."""
@@ -51,7 +52,7 @@ class ProductGuide(BanningGuide):
     VocabularyError
         The two are of different vocabularies.
     UnsupportedError
-        From what needs ``min_tokens``: :data:`SEARCHED` pairs did not tell whether a text can be finished.
+        From what needs ``min_tokens``: :data:`SEARCHED` pairs, fewer behind long texts, did not tell whether one can be finished.
     """
 
     def __init__(self, left: Guide, right: PhraseGuide) -> None:
@@ -227,10 +228,10 @@ class ProductGuide(BanningGuide):
             if here in met:
                 continue
             met.add(here)
-            if len(met) > SEARCHED:
+            if len(met) * (SHORT + len(self._shortest.text(self._pairs[here][0]))) > SEARCHED * SHORT:
                 shortest = self._shortest.text(self._pairs[state][0]).decode(errors="replace")
                 raise UnsupportedError(
-                    f"{SEARCHED} steps did not tell whether a text can be finished without the banned phrases: the shortest end, "
+                    f"{len(met)} steps did not tell whether a text can be finished without the banned phrases: the shortest end, "
                     f"{shortest!r}, holds one, and so do all others that were tried. Ban less, or change the output type"
                 )
             targets = np.unique(self._moves(here).targets).tolist()
