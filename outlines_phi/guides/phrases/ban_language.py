@@ -26,8 +26,8 @@ from .banned import BannedPhrases, smallest_conflict
 from .matcher import PhraseMatcher, WithoutPhrases
 from .phrase_guide import BanningGuide, Base, Changes, PhraseGuide
 
-SEARCHED, SHORT = 5_000, 100
-"""The most pairs of states searched for an end from one pair, and the bytes to it behind which a pair counts for more than one."""
+SEARCHED, SHORT = 5_000, 20
+"""The most pairs of states searched for an end from one pair, and the tokens to it behind which a pair counts for more than one."""
 
 _UNKNOWN, _BLOCKED = -1, -2
 """``min_tokens`` of a pair not looked at yet, and of one for which a shortest sequence of the left guide holds a phrase."""
@@ -228,7 +228,7 @@ class ProductGuide(BanningGuide):
             if here in met:
                 continue
             met.add(here)
-            if len(met) * (SHORT + len(self._shortest.text(self._pairs[here][0]))) > SEARCHED * SHORT:
+            if len(met) * (SHORT + self.left.min_tokens(self._pairs[here][0])) > SEARCHED * SHORT:
                 shortest = self._shortest.text(self._pairs[state][0]).decode(errors="replace")
                 raise UnsupportedError(
                     f"{len(met)} steps did not tell whether a text can be finished without the banned phrases: the shortest end, "

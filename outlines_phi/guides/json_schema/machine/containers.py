@@ -121,8 +121,10 @@ class Container(State):
     def late(self, key: Hashable, ways: int, layout: Spacing, make: Callable[[int, Spacing], State]) -> Sequence[State]:
         """Return the states behind an item or member: for each layout that it may have chosen, one for each of some ways."""
         layouts = layout.later()
-        states = LateStates(ways * len(layouts), lambda outcome: make(outcome % ways, layouts[outcome // ways]))
-        return self._machine.kept((LateStates, key, layout), lambda: states)
+        return self._machine.kept(
+            (LateStates, key, layout),
+            lambda: LateStates(ways * len(layouts), lambda outcome: make(outcome % ways, layouts[outcome // ways])),
+        )
 
     def before(
         self, value: BeforeValue, after: Callable[[Spacing], Sequence[State]], blanks: ByteAutomaton
