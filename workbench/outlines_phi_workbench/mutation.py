@@ -3,31 +3,31 @@
     python -m outlines_phi_workbench.mutation record MAP tests/lm tests/phi ...
     python -m outlines_phi_workbench.mutation try MAP RESULT [--number 200] [--seed 1] [--under lm,phi]
 
-``record`` runs the folders one by one under coverage and adds to the folder MAP which test executes which line, and how long each
-takes. ``try`` samples mutants by a fixed seed, and for each runs the tests that execute its line: those of the folder of the same
-name first, and quick ones before slow ones, in a process forked after the slow imports. No file is written but the result: what is
-wrong is the syntax tree from which a module is made.
+``record`` runs the folders one by one and adds to the folder MAP which test begins which blocks of statements, how long each
+takes, and what failed. ``try`` samples mutants by a fixed seed, and for each runs the tests that begin its block: those of the
+folder of the same name first, and quick ones before slow ones, in a process forked after the slow imports. No file is written
+but the result: what is wrong is the syntax tree from which a module is made.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import builtins
 import importlib
-import importlib.abc
-import importlib.util
 import json
+import multiprocessing
 import os
 import random
 import resource
-import signal
 import sys
 import time
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from collections.abc import Callable, Iterator
+from importlib.machinery import SourceFileLoader
+from itertools import accumulate
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
@@ -46,11 +46,15 @@ HEAVY = [
 ]
 """The packages that are imported before forks."""
 
+FORK = multiprocessing.get_context("fork")
+
 SECONDS = 15.0
 """The seconds that the tests of a mutant may take by their recorded times: the last ones in order are left out."""
 
 PATIENCE = 60
 """The seconds of work after which a mutant that does not end counts as caught; ten times as many by the clock."""
+
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 SWAPS: dict[type[ast.AST], type[Any]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -91,9 +95,9 @@ def mistake(node: ast.AST) -> tuple[str, str, Any] | None:
     return None
 
 
-def mutated(source: str, place: int) -> ast.Module:
+def mutated(file: Path, place: int) -> ast.Module:
     """Return the syntax tree of a module with the mistake at one node."""
-    tree = ast.parse(source)
+    tree = ast.parse(file.read_text(encoding="utf-8"))
     node = list(ast.walk(tree))[place]
     _, attribute, value = mistake(node) or ("", "", None)
     setattr(node, attribute, value)
@@ -103,7 +107,7 @@ def mutated(source: str, place: int) -> ast.Module:
 def sites(path: Path) -> Iterator[MutationSite]:
     """Yield the places for mistakes inside the functions of a file, annotations aside."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    functions = [node for node in ast.walk(tree) if isinstance(node, FUNCTION)]
     inside = {id(node) for function in functions for part in function.body for node in ast.walk(part)}
     notes = (getattr(node, name, None) for node in ast.walk(tree) for name in ("annotation", "returns"))
     outside = {id(node) for note in notes if note is not None for node in ast.walk(note)}
@@ -112,125 +116,122 @@ def sites(path: Path) -> Iterator[MutationSite]:
             yield MutationSite(path.relative_to(ROOT).as_posix(), place, node.lineno, found[0])  # type: ignore[attr-defined]
 
 
-class Wrong(importlib.abc.MetaPathFinder):
-    """The finder of one wrong module, before all others."""
+def load_changed(change: Callable[[Path], ast.Module | None]) -> None:
+    """Have modules of the package made from the syntax trees that ``change`` returns of their files, ``None`` for no change."""
+    known = SourceFileLoader.get_code
 
-    def __init__(self, site: MutationSite) -> None:
-        self.site, self.name = site, site.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    def get_code(loader: SourceFileLoader, name: str) -> Any:
+        tree = change(Path(loader.path)) if loader.path.startswith(f"{ROOT / PACKAGE}/") else None
+        return known(loader, name) if tree is None else compile(tree, loader.path, "exec")
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != self.name:
-            return None
-        file = str(ROOT / self.site.path)
-        return importlib.util.spec_from_file_location(fullname, file, loader=Loader(fullname, file, self.site.node))
+    SourceFileLoader.get_code = get_code  # type: ignore[method-assign, assignment]
 
 
-class Loader(SourceFileLoader):
-    """The loader of a module with a mistake at one node."""
+class Blocks:
+    """The blocks of statements inside functions, each of which marks itself when it begins: a byte of ``builtins.SEEN``."""
 
-    def __init__(self, name: str, path: str, node: int) -> None:
-        super().__init__(name, path)
-        self.node = node
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, int, int]] = []
+        builtins.SEEN = self.seen = bytearray(1 << 16)  # type: ignore[attr-defined]
 
-    def get_code(self, fullname: str) -> Any:
-        return compile(mutated(Path(self.path).read_text(encoding="utf-8"), self.node), self.path, "exec")
+    def marked(self, file: Path) -> ast.Module:
+        """Return the tree of a module with a mark at the beginning of each block."""
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        functions = [node for node in ast.walk(tree) if isinstance(node, FUNCTION)]
+        for node in {id(node): node for function in functions for node in ast.walk(function)}.values():
+            for name in ("body", "orelse", "finalbody"):
+                block = getattr(node, name, None)
+                if not isinstance(block, list) or not block or isinstance(node, ast.ClassDef):
+                    continue
+                self.lines.append((file.relative_to(ROOT).as_posix(), block[0].lineno, block[-1].end_lineno or 0))
+                first = int(isinstance(node, FUNCTION) and ast.get_docstring(node) is not None)
+                block[first:first] = ast.parse(f"SEEN[{len(self.lines) - 1}] = 1").body
+        return ast.fix_missing_locations(tree)
+
+    def taken(self) -> list[int]:
+        """Return the blocks that were begun since the last time."""
+        found = [place for place, byte in enumerate(self.seen) if byte]
+        self.seen[:] = bytes(len(self.seen))
+        return found
 
 
 class Recorder:
-    """The plugin of pytest that switches the context of coverage, adds the time of each test, and keeps the first failure."""
+    """The plugin of pytest that keeps the time of each test, the blocks that it begins, and the failures."""
 
-    def __init__(self, coverage: Any = None) -> None:
-        self.coverage, self.times, self.failed = coverage, defaultdict[str, float](float), ""
+    def __init__(self, blocks: Blocks | None = None) -> None:
+        self.blocks, self.times, self.failed = blocks, defaultdict[str, float](float), list[str]()
+        self.tests = defaultdict[str, set[int]](set)
 
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        if self.coverage is not None:
-            self.coverage.switch_context(nodeid.partition("[")[0])
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        if self.blocks is not None:
+            self.tests[nodeid.partition("[")[0]].update(self.blocks.taken())
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.times[report.nodeid.partition("[")[0]] += report.duration
-        self.failed = self.failed or (report.nodeid if report.failed else "")
+        self.failed += [report.nodeid] * report.failed
 
     def pytest_collectreport(self, report: Any) -> None:
-        self.failed = self.failed or (f"import of {report.nodeid}" if report.failed else "")
+        self.failed += [f"import of {report.nodeid}"] * report.failed
 
 
-def record(folder: Path, tests: list[str]) -> None:
-    """Run each of some folders of tests, and keep which test executes which line, and the times."""
-    import coverage
+def record(folder: Path, part: str) -> None:
+    """Run a folder of tests, and keep which test begins which blocks, the times, and what failed."""
     import pytest
 
-    folder.mkdir(parents=True, exist_ok=True)
-    for part in tests:
-        if (process := os.fork()) == 0:
-            kept = folder / part.replace("/", "_")
-            tracer = coverage.Coverage(f"{kept}.coverage", branch=True, source=[PACKAGE], config_file=False)
-            recorder = Recorder(tracer)
-            tracer.start()
-            code = pytest.main([part, *OPTIONS], plugins=[recorder])
-            tracer.stop()
-            tracer.save()
-            kept.with_suffix(".json").write_text(json.dumps(recorder.times, indent=1))
-            os._exit(code)
-        os.waitpid(process, 0)
+    load_changed((blocks := Blocks()).marked)
+    recorder = Recorder(blocks)
+    pytest.main([part, *OPTIONS], plugins=[recorder])
+    kept = {"blocks": blocks.lines, "times": recorder.times, "failed": recorder.failed}
+    kept["tests"] = {test: sorted(begun) for test, begun in recorder.tests.items()}
+    (folder / part.replace("/", "_")).with_suffix(".json").write_text(json.dumps(kept))
 
 
 class Map:
-    """The tests that execute each line, in the order in which they are tried."""
+    """The tests that begin each block, in the order in which they are tried."""
 
     def __init__(self, folder: Path) -> None:
-        import coverage
-
         self.times: dict[str, float] = {}
-        self.tests: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
-        for kept in sorted(folder.glob("*.json")):
-            self.times.update(json.loads(kept.read_text()))
-            data = coverage.CoverageData(str(kept.with_suffix(".coverage")))
-            data.read()
-            for file in data.measured_files():
-                path = file[file.rindex(f"/{PACKAGE}/") + 1 :]
-                for line, contexts in data.contexts_by_lineno(file).items():
-                    self.tests[path][line] |= set(contexts) - {""}
+        self.tests: dict[str, dict[tuple[int, int], set[str]]] = defaultdict(lambda: defaultdict(set))
+        for kept in (json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))):
+            self.times.update(kept["times"])
+            for test, begun in kept["tests"].items():
+                for path, line, end in (kept["blocks"][block] for block in begun):
+                    self.tests[path][line, end].add(test)
 
     def chosen(self, site: MutationSite) -> list[str]:
         """Return the tests of a place: those of the same folder first, and quick ones first, within the time."""
         same = "tests" + site.path.removeprefix(PACKAGE).rpartition("/")[0] + "/"
-        tests = sorted(self.tests[site.path][site.line], key=lambda test: (not test.startswith(same), self.times[test]))
-        total, kept = 0.0, list[str]()
-        for test in tests:
-            total += self.times[test]
-            if total > SECONDS and kept:
-                break
-            kept.append(test)
-        return kept
+        around = [block for block in self.tests[site.path] if block[0] <= site.line <= block[1]]
+        begun = self.tests[site.path][min(around, key=lambda block: block[1] - block[0])] if around else set[str]()
+        tests = sorted(begun, key=lambda test: (not test.startswith(same), self.times[test]))
+        total = list(accumulate(self.times[test] for test in tests))
+        return tests[: max(1, bisect_right(total, SECONDS))]
 
 
-def attempt(site: MutationSite, tests: list[str]) -> str:
-    """Run some tests with a mistake in place; return the first that fails, ``""`` where none does."""
+def attempt(site: MutationSite, tests: list[str], answer: Any) -> None:
+    """Run some tests with a mistake in place, and put the first that fails into a queue, ``""`` where none does."""
     import pytest
 
-    reading, writing = os.pipe()
-    if (process := os.fork()) == 0:
-        quiet = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(quiet, 1)
-        os.dup2(quiet, 2)
-        resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE))
-        sys.meta_path.insert(0, Wrong(site))
-        recorder = Recorder()
-        code = pytest.main(["-x", *OPTIONS, *tests], plugins=[recorder])
-        os.write(writing, (recorder.failed or ("" if code == 0 else f"exit {int(code)}")).encode())
-        os._exit(0)
-    os.close(writing)
-    end = time.monotonic() + 10 * PATIENCE
-    while (ended := os.waitpid(process, os.WNOHANG)) == (0, 0):
-        if time.monotonic() > end:
-            os.kill(process, signal.SIGKILL)
-        time.sleep(0.05)
-    if os.WIFSIGNALED(ended[1]):
-        return "no end"
-    with os.fdopen(reading, "rb") as pipe:
-        return pipe.read().decode()
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE))
+    made = ROOT / site.path
+    load_changed(lambda file: mutated(file, site.node) if file == made else None)
+    recorder = Recorder()
+    code = pytest.main(["-x", *OPTIONS, *tests], plugins=[recorder])
+    answer.put(next(iter(recorder.failed), "" if code == 0 else f"exit {int(code)}"))
+    os._exit(0)
+
+
+def forked(work: Callable[..., None], *given: Any) -> bool:
+    """Return True if some work in a process of its own ends by itself."""
+    process = FORK.Process(target=work, args=given)
+    process.start()
+    process.join(None if work is record else 10 * PATIENCE)
+    if process.exitcode is None:
+        process.kill()
+    return process.exitcode == 0
 
 
 def main() -> None:
@@ -246,19 +247,20 @@ def main() -> None:
     for name in HEAVY:
         importlib.import_module(name)
     assert PACKAGE not in sys.modules, "a module that is imported before the forks cannot be made wrong"
+    options.map.mkdir(parents=True, exist_ok=True)
+    for part in options.arguments if options.action == "record" else ():
+        forked(record, options.map, part)
     if options.action == "record":
-        return record(options.map, options.arguments)
+        return
     places = [site for path in sorted((ROOT / PACKAGE).rglob("*.py")) for site in sites(path)]
     chosen = random.Random(options.seed).sample(places, options.number)
     folders, which, rows = set(filter(None, options.under.split(","))), Map(options.map), []
-    for site in chosen:
-        if folders and site.path.split("/")[1] not in folders:
-            continue
-        tests = which.chosen(site)
-        start = time.monotonic()
-        rows.append({"site": f"{site.path}:{site.line}", "node": site.node, "mutation": site.kind, "tests": len(tests)})
-        rows[-1]["caught"] = attempt(site, tests) if tests else ""
-        rows[-1]["seconds"] = round(time.monotonic() - start, 1)
+    for site in (site for site in chosen if not folders or site.path.split("/")[1] in folders):
+        tests, answer, start = which.chosen(site), FORK.SimpleQueue(), time.monotonic()
+        ended = not tests or forked(attempt, site, tests, answer)
+        caught = (answer.get() if tests else "") if ended else "no end"
+        row = {"site": f"{site.path}:{site.line}", "node": site.node, "mutation": site.kind, "tests": len(tests)}
+        rows.append({**row, "caught": caught, "seconds": round(time.monotonic() - start, 1)})
         Path(options.arguments[0]).write_text(json.dumps(rows, indent=1) + "\n")
     print(sum(bool(row["caught"]) for row in rows), "of", len(rows), "mutants caught")
 
