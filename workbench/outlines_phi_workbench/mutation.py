@@ -128,11 +128,11 @@ def load_changed(change: Callable[[Path], ast.Module | None]) -> None:
 
 
 class Blocks:
-    """The blocks of statements inside functions, each of which marks itself when it begins: a byte of ``builtins.SEEN``."""
+    """The blocks of statements inside functions, each of which marks itself when it begins: a byte of ``builtins.__begun__``."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, int, int]] = []
-        builtins.SEEN = self.seen = bytearray(1 << 16)  # type: ignore[attr-defined]
+        builtins.__begun__ = self.seen = bytearray(1 << 16)  # type: ignore[attr-defined]
 
     def marked(self, file: Path) -> ast.Module:
         """Return the tree of a module with a mark at the beginning of each block."""
@@ -145,7 +145,7 @@ class Blocks:
                     continue
                 self.lines.append((file.relative_to(ROOT).as_posix(), block[0].lineno, block[-1].end_lineno or 0))
                 first = int(isinstance(node, FUNCTION) and ast.get_docstring(node) is not None)
-                block[first:first] = ast.parse(f"SEEN[{len(self.lines) - 1}] = 1").body
+                block[first:first] = ast.parse(f"__begun__[{len(self.lines) - 1}] = 1").body
         return ast.fix_missing_locations(tree)
 
     def taken(self) -> list[int]:
