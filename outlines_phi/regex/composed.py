@@ -90,6 +90,11 @@ class Composed:
         """The bytes that characters are spelled with."""
         return frozenset(np.flatnonzero((self._graph.table != NOWHERE).any(axis=0)).tolist())
 
+    @cached_property
+    def byte_class(self) -> NDArray[np.integer]:
+        """``int[256]``: the class of each byte; the bytes of one lead from each state to one state."""
+        return self._graph.byte_class(self._closing)
+
     def steps(self, states: NDArray[np.int64], byte: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return the state after a byte each."""
         # Flat tables are read in half the time.

@@ -93,6 +93,11 @@ class Spelling:
             found[place] = np.minimum(found[[target for _, _, target in edges]].min(axis=0) + 1, FAR)
         return found
 
+    def byte_class(self, closing: int | None) -> NDArray[np.integer]:
+        """Return ``int[256]``, the class of each byte: no place tells those of one apart; the byte that closes is alone."""
+        ways = np.vstack([self.table[self.classes :], np.arange(256) == (NOWHERE if closing is None else closing)])
+        return numbered(np.ascontiguousarray(ways.T))
+
     def place(self, edges: Iterable[Edge]) -> int:
         """Return the place with these edges, in the order of their bytes."""
         merged: list[Edge] = []
@@ -212,9 +217,7 @@ def spelled(automaton: CodeAutomaton, in_bytes: InBytes, *, closing: int | None 
         return ByteAutomaton(np.zeros((1, 1), np.int32), np.zeros(256, np.uint8), DEAD, np.zeros(1, dtype=bool))
     number = np.zeros(len(automaton), dtype=np.int32)
     number[alive] = np.arange(1, len(alive) + 1)
-    # Bytes that no place tells apart share a column; the byte that closes has one of its own.
-    ways = np.vstack([graph.table[graph.classes :], np.arange(256) == (NOWHERE if closing is None else closing)])
-    byte_class = numbered(np.ascontiguousarray(ways.T))
+    byte_class = graph.byte_class(closing)
     some = np.unique(byte_class, return_index=True)[1]
     after = graph.table[:, some]
     # `int32[P + 1, S]`: the state at each place before each state of the members; the last row is that of NOWHERE.

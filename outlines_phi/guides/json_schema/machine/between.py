@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TypeAlias, final
+from itertools import count
+from typing import Any, TypeAlias, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....automata.automaton import DEAD, ByteAutomaton, joint_classes
 from ....automata.byte_machine import closure
 from ....errors import UnsupportedError
-from ....regex.composed import Composed
 from ..formula import Formula
 from ..reading.schema import END, Piece, Template
 from .blanks import Spacing, literal
@@ -106,7 +107,7 @@ class Between(State):
 
     def __init__(self, machine: Maker, places: Places, positions: frozenset[Position]) -> None:
         super().__init__(machine)
-        self._places, self.positions = places, positions
+        self.places, self.positions = places, positions
         self.is_end = any(place == END for place, _ in positions)  # the text may end here
         pieces = ((place, places.pieces[place]) for place, _ in sorted(positions))
         self._asked = [(0, piece, place) for place, piece in pieces if isinstance(piece, Formula)]
@@ -114,7 +115,7 @@ class Between(State):
 
     @cached_property
     def sizes(self) -> Sequence[int]:
-        return [min(map(self._places.size, self.positions), default=NEVER)]
+        return [min(map(self.places.size, self.positions), default=NEVER)]
 
     @cached_property
     def bytes(self) -> Sequence[int] | None:  # type: ignore[override]
@@ -135,22 +136,13 @@ class Between(State):
 
     def after(self, byte: int) -> Between | None:
         """Return the successor by a byte that is part of no value."""
-        positions = self._places.after(self.positions, byte)
-        return self._machine.made(Between, self._places, positions) if positions else None
-
-    @property
-    def told_apart(self) -> list[int]:
-        """The bytes that values begin with, and one of each class of others that act alike between values."""
-        pieces = [piece for piece in self._places.pieces if isinstance(piece, ByteAutomaton)]
-        if any(isinstance(piece, Composed) for piece in self._places.pieces):
-            return list(range(256))
-        begins = np.where(np.isin(np.arange(256), list(BEGINNINGS)), np.arange(256), 0)
-        return joint_classes([begins, *(piece.byte_class for piece in pieces)])[1].tolist()
+        positions = self.places.after(self.positions, byte)
+        return self._machine.made(Between, self.places, positions) if positions else None
 
     @cached_property
     def values(self) -> tuple[BeforeValue, Sequence[Between]] | None:
         """The state before the value that may come, and those after it."""
-        machine, places = self._machine, self._places
+        machine, places = self._machine, self.places
         cells = machine.cells(self._asked)
         if not cells:
             return None
@@ -174,9 +166,10 @@ class Places:
 
     def _solved(self, size_of_value: Callable[[Formula], int]) -> tuple[list[int], list[int]]:
         """Return the least number of bytes of each piece, and of what comes after it."""
-        pieces = self.pieces
-        values = [size_of_value(piece) if isinstance(piece, Formula) else piece.size(piece.start) for piece in pieces]
-        behind, changed = [NEVER] * (len(pieces) - 1) + [0], True
+        values = [
+            size_of_value(piece) if isinstance(piece, Formula) else piece.size(piece.start) for piece in self.pieces
+        ]
+        behind, changed = [NEVER] * (len(values) - 1) + [0], True
         while changed:
             ahead = [min(NEVER, value + more) for value, more in zip(values, behind, strict=True)]
             found = [min((ahead[place] for place in follow), default=NEVER) for follow in self.follow[:END]]
@@ -205,8 +198,20 @@ class Places:
         return frozenset(closure(self._begun(pieces), lambda position: self._begun(self._passed(position))))
 
     def _begun(self, pieces: Iterable[int]) -> Iterator[Position]:
-        begun = ((place, getattr(self.pieces[place], "start", 0)) for place in pieces)
-        return filter(self._leads, begun)
+        return filter(self._leads, ((place, getattr(self.pieces[place], "start", 0)) for place in pieces))
+
+    @cached_property
+    def _told_apart(self) -> NDArray[np.int64]:
+        """The bytes that values begin with, and one of each class of others that act alike between values."""
+        begins = np.where(np.isin(np.arange(256), list(BEGINNINGS)), np.arange(256), 0)
+        texts = (piece.byte_class for piece in self.pieces if not isinstance(piece, Formula))
+        return joint_classes([begins, *texts])[1]
+
+    def read(self, positions: Iterable[Position]) -> list[int]:
+        """Return the bytes that go on in the texts of some positions, one of each class of those that act alike."""
+        texts: Iterator[tuple[Any, int]] = ((self.pieces[place], at) for place, at in positions)
+        after = [text.steps(at, self._told_apart) for text, at in texts if not isinstance(text, Formula)]
+        return self._told_apart[np.array(after, dtype=bool).any(axis=0)].tolist() if after else []
 
     def after(self, positions: Iterable[Position], byte: int) -> frozenset[Position]:
         """Return the successors by a byte that is part of no value."""
@@ -215,14 +220,18 @@ class Places:
             piece = self.pieces[place]
             moved = place, DEAD if isinstance(piece, Formula) else piece.step(at, byte) or DEAD
             if moved[1] != DEAD and self._leads(moved):
-                found |= {moved, *self.entered(self._passed(moved))}
+                found |= {moved, *(self._behind[place] if self._passed(moved) else ())}
         return frozenset(found)
+
+    @cached_property
+    def _behind(self) -> list[frozenset[Position]]:
+        """The positions behind each piece."""
+        return list(map(self.entered, self.follow))
 
     def _passed(self, position: Position) -> Iterable[int]:
         """Return the pieces that may come after a piece that may end here."""
-        place, at = position
-        piece = self.pieces[place]
-        return () if isinstance(piece, Formula) or piece.size(at) else self.follow[place]
+        piece = self.pieces[position[0]]
+        return () if isinstance(piece, Formula) or piece.size(position[1]) else self.follow[position[0]]
 
 
 def refuse_clashes(start: Between) -> None:
@@ -233,30 +242,26 @@ def refuse_clashes(start: Between) -> None:
     UnsupportedError
         There is such a byte; or there are more places than can be looked at.
     """
-    waiting, seen, bytes = [start], {start}, start.told_apart
-    while waiting:
-        place = waiting.pop()
-        begins = place.values is not None
-        for byte in bytes:
-            after = place.after(byte)
-            if after is not None and begins and place.values is not None and place.values[0].edge(byte) is not None:
-                raise _clash(byte, "a JSON value begins with, and so does what may stand there instead")
-            if after is not None and after not in seen:
-                seen.add(after)
-                waiting.append(after)
-        if place.values is not None:
-            value, follow = place.values
-            for outcome, after in enumerate(follow):
-                for byte in sorted(value.goes_on_behind(outcome)):
-                    if after.edge(byte) is not None:
-                        raise _clash(byte, "a number may go on with, and so may what comes after it")
-                if after not in seen:
-                    seen.add(after)
-                    waiting.append(after)
-        if len(seen) > MOST_PLACES:
+    looked = count()
+
+    def further(place: Between) -> list[Between]:
+        if next(looked) == MOST_PLACES:
             raise UnsupportedError(
                 f"Write a simpler regular expression around the JSON values. It has more than {MOST_PLACES:,} states."
             )
+        read = place.places.read(place.positions)
+        after = {byte: behind for byte in read if (behind := place.after(byte)) is not None}
+        if place.values is None:
+            return list(after.values())
+        value, follow = place.values
+        if clashes := [byte for byte in after if value.edge(byte) is not None]:
+            raise _clash(clashes[0], "a JSON value begins with, and so does what may stand there instead")
+        for outcome, behind in enumerate(follow):
+            if clashes := [byte for byte in sorted(value.goes_on_behind(outcome)) if behind.edge(byte) is not None]:
+                raise _clash(clashes[0], "a number may go on with, and so may what comes after it")
+        return [*after.values(), *follow]
+
+    closure([start], further)
 
 
 def _clash(byte: int, why: str) -> UnsupportedError:
