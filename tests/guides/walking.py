@@ -4,11 +4,13 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlines_phi import Vocabulary
+from outlines_phi.automata.byte_machine import ByteMachine
 from outlines_phi.guides import Guide, Table
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
 
@@ -110,6 +112,20 @@ def random_text(guide: Guide, rng: random.Random, slack: int, state: int | None 
         assert guide.advance(state, token) == target == moves.target(token)
         state, remaining, text = target, remaining - 1, text + guide.vocabulary.tokens[token]
     return text
+
+
+def random_member(machine: ByteMachine[Any], rng: np.random.Generator, longest: int) -> str:
+    """Return the text of a random walk over bytes that lead to an end, from so many on each one nearer to it."""
+    at, text = machine.start, b""
+    while (size := machine.size(at)) or rng.random() < 0.5:
+        bound = size if len(text) > longest else UNREACHABLE
+        after_each = ((byte, machine.step(at, byte)) for byte in rng.permutation(256).tolist())
+        near = ((byte, after) for byte, after in after_each if after is not None and machine.size(after) < bound)
+        byte, at = next(near, (-1, None))
+        if at is None:
+            break
+        text += bytes([byte])
+    return text.decode()
 
 
 def states_after(guide: Guide, depth: int) -> Iterator[int]:

@@ -22,13 +22,14 @@ from typing_extensions import NotRequired, TypedDict
 
 import outlines_phi
 from outlines_phi import Draw, ExactPhi, ValueReadError
-from outlines_phi.automata.automaton import UNREACHABLE
+from outlines_phi.automata.byte_machine import ByteMachine
 from outlines_phi.errors import BudgetError, OutlinesPhiError
 from outlines_phi.numerics.cache import forget_parts
 from outlines_phi.plugin.types.output_types import JSONText, to_language
 from outlines_phi.plugin.types.readers import format_of, reader
 from outlines_phi.regex import patterns
 from outlines_phi.regex.patterns import compile_regex
+from tests.guides.walking import random_member
 
 PROMPT = "A person as JSON: "
 pytestmark = pytest.mark.filterwarnings("ignore:The function name could not be determined")  # Outlines, of a partial
@@ -202,7 +203,7 @@ def same(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize(("label", "output_type", "text", "value"), CASES, ids=[case[0] for case in CASES])
 def test_value(label: str, output_type: Any, text: str, value: Any) -> None:
-    assert accepts(to_language(output_type), text), "the case is not in the format"
+    assert machine(to_language(output_type)).accepts(text.encode()), "the case is not in the format"
     found = reader(output_type)(text)
     if value is None and label in COMPUTED:
         value = COMPUTED[label]
@@ -213,33 +214,9 @@ def test_value(label: str, output_type: Any, text: str, value: Any) -> None:
     assert same(found, value)
 
 
-def accepts(language: Any, text: str) -> bool:
-    """Return True if a text is in the language of an output type."""
-    return (language.machine if isinstance(language, JSONText) else compile_regex(language)).accepts(text.encode())
-
-
-def member(language: Any, rng: np.random.Generator) -> str:
-    """Return a random member; the longer it gets, the straighter to the end."""
-    if isinstance(language, JSONText):
-        machine = language.machine
-        return walked(machine.start, machine.step, machine.size, rng)
-    automaton = compile_regex(language)
-    step = lambda state, byte: automaton.targets[state, automaton.byte_class[byte]]  # noqa: E731
-    size = lambda state: automaton.distances[state]  # noqa: E731
-    return walked(automaton.start, lambda s, b: t if size(t := step(s, b)) < UNREACHABLE else None, size, rng)
-
-
-def walked(at: Any, step: Callable[[Any, int], Any], size: Callable[[Any], int], rng: np.random.Generator) -> str:
-    """Walk over bytes that lead to an end, the nearest one in a long text; ``size`` is the distance to it."""
-    text = b""
-    while not (size(at) == 0 and rng.random() < 0.3 + len(text) / 60):
-        near = {byte: after for byte in range(256) if (after := step(at, byte)) is not None}
-        if not near:
-            break
-        least = min(map(size, near.values()))
-        byte = int(rng.choice([b for b, after in near.items() if len(text) <= 40 or size(after) == least]))
-        at, text = near[byte], text + bytes([byte])
-    return text.decode()
+def machine(language: Any) -> ByteMachine[Any]:
+    """Return the machine of the language of an output type."""
+    return language.machine if isinstance(language, JSONText) else compile_regex(language)
 
 
 @OF_TYPE
@@ -248,7 +225,7 @@ def test_every_member_is_read_or_refused_by_its_type(output_type: Any) -> None:
     language, rng, read = to_language(output_type), np.random.default_rng(3), reader(output_type)
     form = format_of(output_type)
     for _ in range(15):
-        text = member(language, rng)
+        text = random_member(machine(language), rng, 40)
         assert form.holds(text)
         try:
             read(text)
@@ -257,7 +234,7 @@ def test_every_member_is_read_or_refused_by_its_type(output_type: Any) -> None:
             assert not isinstance(language, JSONText), text  # what a schema says is what is written
         at = int(rng.integers(len(text) + 1))
         for changed in (text[:at] + text[at + 1 :], text[:at] + "x" + text[at:], text + text, text[:at]):
-            assert form.holds(changed) == accepts(language, changed)
+            assert form.holds(changed) == machine(language).accepts(changed.encode())
 
 
 REFUSED: list[tuple[str, Any, str, str]] = [
@@ -272,7 +249,7 @@ REFUSED: list[tuple[str, Any, str, str]] = [
 
 @pytest.mark.parametrize(("output_type", "text", "message"), [c[1:] for c in REFUSED], ids=[c[0] for c in REFUSED])
 def test_a_text_that_its_type_refuses(output_type: Any, text: str, message: str) -> None:
-    assert accepts(to_language(output_type), text)
+    assert machine(to_language(output_type)).accepts(text.encode())
     with pytest.raises(ValueReadError, match="(?s)" + message) as caught:
         reader(output_type)(text)
     assert caught.value.text == text
