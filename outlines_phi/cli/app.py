@@ -143,8 +143,7 @@ GROUP = "outlines_phi.commands"  # Of the entry points by which the workbench of
 def _function(name: str) -> Any:
     """Return the function of a command."""
     if name in OWN:
-        own = MODULES.get(name, "model_commands")
-        return getattr(import_module(f"{__package__}.{own}"), name)
+        return getattr(import_module(f"{__package__}.{MODULES.get(name, 'model_commands')}"), name)
     for entry in entry_points(group=GROUP, name=name):
         return entry.load()
     raise UnsupportedError(

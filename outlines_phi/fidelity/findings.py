@@ -93,9 +93,7 @@ def field_values(text: str) -> dict[str, str] | None:
         record = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(record, dict | list):
-        return None
-    return dict(_leaves(ROOT, record))
+    return dict(_leaves(ROOT, record)) if isinstance(record, dict | list) else None
 
 
 def _leaves(path: str, value: Any) -> list[tuple[str, str]]:

@@ -154,8 +154,7 @@ class ThinkingGuide(Guide):
     begins_block, between_blocks = _in_thoughts(Guide.begins_block), _in_thoughts(Guide.between_blocks)
 
     def far_from_end(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
-        in_answer = (states < _THOUGHT).all()
-        return self.answer.far_from_end(states) if in_answer else super().far_from_end(states)
+        return self.answer.far_from_end(states) if (states < _THOUGHT).all() else super().far_from_end(states)
 
     def start_after(self, prompt: bytes) -> int:
         """See :meth:`Guide.start_after`: inside a thought that the prompt has begun, by its last marker and blanks behind it."""

@@ -257,8 +257,7 @@ STRINGS = "a string of at least one character, outlines_phi.Special('...'), or a
 
 
 def _are_strings(given: object) -> bool:
-    each = given if isinstance(given, (list, tuple)) else [given]
-    return all(map(is_marker, each))
+    return all(map(is_marker, given if isinstance(given, (list, tuple)) else [given]))
 
 
 _OF_CALLS: dict[str, Option] = {

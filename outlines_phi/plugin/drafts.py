@@ -117,8 +117,7 @@ def resolve_draft(draft: object, length: object = None) -> DraftOptions | None:
             f"Leave draft_length out, or name a drafter. draft={draft!r} was given, for no drafts at all."
         )
     named = dict.fromkeys(GUESSES[each] for each in given if isinstance(each, str) and each in GUESSES)
-    guesses = (guess for guess in named if guess not in sources)
-    return DraftOptions(sources, most, tuple(guesses))
+    return DraftOptions(sources, most, tuple(guess for guess in named if guess not in sources))
 
 
 def _source(given: object) -> Any:

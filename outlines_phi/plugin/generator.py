@@ -405,8 +405,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         check_one(prompt, "tool_probabilities()")
         tools = self.output_type
         first = replace(self, output_type=tools.beginnings, options={**self.options, "ends": "open"})
-        found = first.probabilities(prompt, tolerance=tolerance / (1 + tools.may_call), effort=effort, **settings)
-        return tools.probabilities(found)
+        return tools.probabilities(first.probabilities(prompt, tolerance=tolerance / 2, effort=effort, **settings))
 
     def mode(
         self, prompt: Any, top: int = 1, *, tolerance: float = 0.0, effort: Effort | None = None, **settings: Any

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, get_args, is_typeddict
 
-from outlines.inputs import Chat
+from outlines.inputs import Audio, Chat, Image, Video
 from outlines.models.transformers import Transformers
 from outlines.types import utils as kind
 
@@ -124,14 +124,25 @@ def check_batch(inputs: Any) -> None:
         )
 
 
+def _has_media(given: Any) -> bool:
+    """Return True if a part of some messages is no text."""
+    if isinstance(given, (dict, list, tuple)):
+        return any(map(_has_media, given.values() if isinstance(given, dict) else given))
+    return isinstance(given, (Audio, Image, Video))
+
+
 @contextmanager
 def reading(prompt: Any) -> Iterator[None]:
     """Turn the errors by which Outlines or a tokenizer refuses a prompt into the remedy."""
+    if _has_media(getattr(prompt, "messages", prompt)):
+        raise UnsupportedError(
+            "Give messages of text alone. A prompt holds an image, audio or video, which models of text do not read."
+        )
     try:
         yield
     except OutlinesPhiError:
         raise
-    except (TypeError, ValueError, NotImplementedError) as error:
+    except Exception as error:  # of the chat template, whatever it raises
         of = f"it is of type {type(prompt).__name__}; batch() takes a list"
         raise UnsupportedError(
             "Give a str of valid Unicode, or an Outlines Chat where the tokenizer has a chat template. "

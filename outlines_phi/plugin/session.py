@@ -361,13 +361,14 @@ class PhiModel(Asynchronous, ABC):
     def prompt_ids(self, inputs: Sequence[Any], *, thinking: bool = False) -> list[tuple[int, ...]]:
         """Return the token ids of prompts; refuse a text that holds special tokens of the chat template around it."""
         prompts = list(map(partial(self._prompt_ids, thinking=thinking), inputs))
-        if getattr(getattr(self, "type_adapter", None), "has_chat_template", False):
+        texts = [(item, ids) for item, ids in zip(inputs, prompts, strict=True) if isinstance(item, str)]
+        if texts and getattr(getattr(self, "type_adapter", None), "has_chat_template", False):
             # To read such a text as it stands would let whoever wrote a part of it write the whole conversation.
             around = Counter(
                 token for token in self._prompt_ids("x", thinking=thinking) if not self.lm.vocabulary.tokens[token]
             )
-            for item, ids in zip(inputs, prompts, strict=True):
-                if isinstance(item, str) and any(ids.count(token) > times for token, times in around.items()):
+            for item, ids in texts:
+                if any(ids.count(token) > times for token, times in around.items()):
                     raise UnsupportedError(
                         "Give the messages, as an Outlines Chat (in a file of prompts as a list), or set "
                         "model.type_adapter.has_chat_template = False, by which texts are read as they stand. The prompt "

@@ -118,5 +118,4 @@ def _numbered(path: Path, prompt: str) -> Any:
     """Return the rows of a file as a dataset, with their numbers."""
     if path.suffix not in (*JSONL, PARQUET):
         raise UnsupportedError(f"Give a file {', '.join(JSONL)} or {PARQUET}, or a dataset: {path} was given.")
-    table = table_of(read_rows([], path, prompt), path)
-    return ray_data().from_arrow(table)
+    return ray_data().from_arrow(table_of(read_rows([], path, prompt), path))

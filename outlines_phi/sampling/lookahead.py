@@ -352,8 +352,7 @@ class Lookahead:
     def _rejections(self, row: int) -> dict[str, int]:
         """Return the number of attempts that each phrase has cost the draws of a prompt, by its name."""
         rejected = sum((text.rejected for text in self._of(row)), Counter[int]())
-        names = self._windows.names
-        return {names[phrase]: count for phrase, count in sorted(rejected.items())}
+        return {self._windows.names[phrase]: count for phrase, count in sorted(rejected.items())}
 
     def _refuse_exhausted(self) -> None:
         """Raise a :class:`BudgetError` where the effort of a window ran out; it carries the draws that were completed."""

@@ -93,9 +93,7 @@ def _reader(tokenizer: Any, ids: list[int]) -> Callable[[int], bytes]:
         return _by_decoding(tokenizer, ids)
     specification = json.loads(backend.to_str())["decoder"] or {"type": None}
     steps = {step["type"] for step in specification.get("decoders", [specification])}
-    if "ByteLevel" in steps:
-        return _byte_level(backend.id_to_token)
-    return _by_decoding(tokenizer, ids)
+    return _byte_level(backend.id_to_token) if "ByteLevel" in steps else _by_decoding(tokenizer, ids)
 
 
 def _byte_method(tokenizer: Any) -> Callable[[int], bytes] | None:

@@ -20,8 +20,7 @@ def table_of(pattern: str, vocabulary: Vocabulary = VOCABULARY) -> Table:
 
 
 def run_of(table: Table, *, prompts: Sequence[tuple[int, ...]] = (PROMPT,), **options: Any) -> DraftRun:
-    settings = options.pop("settings", SamplingSettings())
-    return DraftRun(table, settings, tuple(prompts), **options)
+    return DraftRun(table, options.pop("settings", SamplingSettings()), tuple(prompts), **options)
 
 
 def site_of(run: DraftRun, tokens: Sequence[int] = (), *, row: int = 0, budget: int = 20) -> Site:

@@ -79,8 +79,7 @@ def excluding(token: int) -> torch.Tensor:
 
 def on(*tokens: int) -> torch.Tensor:
     """A distribution that is uniform on some tokens."""
-    law = torch.full((1, SIZE), -math.inf)
-    return law.index_fill(1, torch.tensor(tokens), -math.log(len(tokens)))
+    return torch.full((1, SIZE), -math.inf).index_fill(1, torch.tensor(tokens), -math.log(len(tokens)))
 
 
 REFUSED: dict[str, tuple[Any, bool, str]] = {

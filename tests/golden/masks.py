@@ -157,8 +157,7 @@ class Mask:
         state = guide.start_after(b"")
         for token in spelled(guide.vocabulary.tokens, self.prefix):
             state = guide.advance(state, token)
-        live = guide.live_classes(state, UNREACHABLE)
-        return np.flatnonzero(live[guide.partition_of(state).class_of])
+        return np.flatnonzero(guide.live_classes(state, UNREACHABLE)[guide.partition_of(state).class_of])
 
 
 def spelled(tokens: Sequence[bytes], text: bytes) -> list[int]:

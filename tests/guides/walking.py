@@ -13,6 +13,8 @@ from outlines_phi import Vocabulary
 from outlines_phi.automata.byte_machine import ByteMachine
 from outlines_phi.guides import Guide, Table
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
+from outlines_phi.plugin.types.output_types import JSONText, to_language
+from outlines_phi.regex.patterns import compile_regex
 
 Ids = tuple[int, ...]
 
@@ -112,6 +114,12 @@ def random_text(guide: Guide, rng: random.Random, slack: int, state: int | None 
         assert guide.advance(state, token) == target == moves.target(token)
         state, remaining, text = target, remaining - 1, text + guide.vocabulary.tokens[token]
     return text
+
+
+def machine_of(output_type: Any) -> ByteMachine[Any]:
+    """Return the machine of the texts of an output type."""
+    language = to_language(output_type)
+    return language.machine if isinstance(language, JSONText) else compile_regex(str(language))
 
 
 def random_member(machine: ByteMachine[Any], rng: np.random.Generator, longest: int) -> str:

@@ -130,8 +130,7 @@ def elsewhere() -> outlines_phi.PhiTransformers:
 def law(elsewhere: Any, name: str) -> dict[Any, float]:
     output_type, prompt = FORMATS[name]
     found = Generator(elsewhere, output_type).probabilities(prompt, tolerance=0.01).distribution
-    total = sum(found.values())
-    return {str(value): p / total for value, p in found.items()}
+    return {str(value): p / sum(found.values()) for value, p in found.items()}
 
 
 def distance(values: list[str], expected: dict[str, float]) -> float:

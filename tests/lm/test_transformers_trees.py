@@ -11,6 +11,7 @@ from outlines_phi.lm.transformers.slots import eightfold
 from outlines_phi.testing import TreeGrowth
 from tests.inner import Forward, PackedTrees, RowTrees, TreeMask
 from tests.lm.gardens import CONFIGS, SIZE, build, evaluate
+from tests.lm.test_transformers_model import prompts as tokens
 from tests.precision import NATS
 
 ATTENTION = ["qwen3", "llama", "gpt2", "mistral", "qwen3 mixed", "gemma2", "gemma3"]
@@ -25,11 +26,6 @@ TOLERANCE = NATS  # Of the standard deviation of the logits
 
 plainly = cache(evaluate)
 """Trees of several tests grow alike, and their nodes are the same sequences."""
-
-
-def tokens(*lengths: int) -> list[list[int]]:
-    random = np.random.default_rng(7)
-    return [random.integers(3, SIZE, size=length).tolist() for length in lengths]
 
 
 PROMPTS = {

@@ -135,10 +135,8 @@ def asynchronous(model: PhiTransformers, wanted: Wanted) -> list[str]:
 
 def classic(model: PhiTransformers, wanted: Wanted) -> list[str]:
     sampler = samplers.multinomial(wanted.n, top_k=wanted.top_k)
-    if wanted.words:
-        generator = generate.choice(model, list(wanted.words), sampler, **wanted.options)
-    else:
-        generator = generate.text(model, sampler, **wanted.options)
+    door, words = (generate.choice, [list(wanted.words)]) if wanted.words else (generate.text, [])
+    generator = door(model, *words, sampler, **wanted.options)
     return generator(wanted.prompt, max_tokens=wanted.budget)
 
 

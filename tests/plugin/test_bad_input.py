@@ -14,7 +14,7 @@ import outlines
 import pytest
 import torch
 import transformers
-from outlines.inputs import Chat
+from outlines.inputs import Audio, Chat
 from outlines.types import cfg, json_schema, regex
 from outlines.types.dsl import Choice, either, optional
 from pydantic import BaseModel, Field
@@ -314,6 +314,7 @@ PROMPTS: list[tuple[Any, str]] = [
     (["a", "b"], r"batch\(\) takes a list"),
     ("\ud800", "Give a str of valid Unicode"),
     (Chat([{"role": "user", "content": "hi"}]), "has a chat template"),
+    (Chat([{"role": "user", "content": ["hi", Audio(b"")]}]), "^Give messages of text alone"),
 ]
 
 

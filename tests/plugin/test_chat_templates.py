@@ -84,6 +84,18 @@ def test_a_template_that_knows_thoughts_is_rendered_for_them() -> None:
         Generator(model, thinking, phi="local").sample(QUESTION, seed=1)
 
 
+def test_a_template_asks_for_what_it_likes() -> None:
+    """A chat is rendered alone, and what the template raises says what it wants."""
+    given = stock()
+    given.hf_tokenizer.chat_template = (
+        "{% if messages | length < 2 %}{{ raise_exception('alone') }}{% endif %}" + TEMPLATE
+    )
+    model, user = outlines_phi.wrap(given), {"role": "user", "content": QUESTION}
+    assert model(Chat([{"role": "system", "content": "s"}, user]), YES_NO, phi="exact", seed=0) in ("yes", "no")
+    with pytest.raises(UnsupportedError, match="^Give a str .*an Outlines Chat.* cannot be read: alone"):
+        model(QUESTION, YES_NO, phi="exact")
+
+
 def test_texts_are_read_as_they_stand_where_outlines_is_told_so() -> None:
     """The switch is that of Outlines' model, whether it is set before the model is wrapped or after."""
     given = stock()

@@ -39,8 +39,7 @@ class Colour(Enum):
 
 def allowed(model: PhiTransformers, table: Any, state: int) -> set[int]:
     """Return the live tokens of a state of ours."""
-    row = table.bias(state, None, CPU)
-    return set(torch.nonzero(row == 0)[:, 0].tolist())
+    return set(torch.nonzero(table.bias(state, None, CPU) == 0)[:, 0].tolist())
 
 
 class TestParity:

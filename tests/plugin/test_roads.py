@@ -136,8 +136,7 @@ def test_unbanned_texts_hold_the_phrase(model: PhiTransformers, texts: dict[str,
 @pytest.fixture(scope="module")
 def ahead(model: PhiTransformers) -> list[str]:
     """Return many draws of a look-ahead, whose law is tested with its sampler."""
-    generator = outlines_phi.Generator(model, None, banned_phrases=BAN)
-    return generator.sample(PROMPT, 5 * N, seed=3, **LAW).texts
+    return outlines_phi.Generator(model, None, banned_phrases=BAN).sample(PROMPT, 5 * N, seed=3, **LAW).texts
 
 
 @through(*(door for door in (*DOORS, *BANNING) if door not in ONE_BY_ONE))

@@ -52,8 +52,7 @@ def law(size: int, seed: int, scale: float = 2.0) -> Tensor:
 
 def halves(size: int, seed: int, *, first: bool) -> Tensor:
     """A law on half of the tokens."""
-    inside = torch.arange(size) < size // 2
-    return law(size, seed).masked_fill(inside ^ first, -math.inf).log_softmax(-1)
+    return law(size, seed).masked_fill((torch.arange(size) < size // 2) ^ first, -math.inf).log_softmax(-1)
 
 
 def mixed(size: int, share: float) -> Tensor:

@@ -180,8 +180,7 @@ def only_ends(request: Request, draw: Draw) -> bool:
     *written, end = draw.token_ids
     for place, token in enumerate(written):
         state = table.advance(state, token, request.budgets[0] - place)
-    remaining = request.budgets[0] - len(written)
-    return end == EOS and table.moves(state, remaining).tokens.tolist() == [EOS]
+    return end == EOS and table.moves(state, request.budgets[0] - len(written)).tokens.tolist() == [EOS]
 
 
 @pytest.mark.parametrize("phi", STATELESS)

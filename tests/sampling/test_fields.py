@@ -63,8 +63,7 @@ TEXTS = [
 def introductions(text: bytes) -> int:
     """Return the number of values that a text has introduced: by a colon, or a comma within an array."""
     outside = b"".join(text.split(b'"')[::2])  # no string holds a quote
-    within = outside.partition(b"[")[2].partition(b"]")[0]
-    return outside.count(b":") + within.count(b",")
+    return outside.count(b":") + outside.partition(b"[")[2].partition(b"]")[0].count(b",")
 
 
 class Blocks(ABC):
@@ -227,8 +226,7 @@ def position(text: str) -> int:
     k = next((k for k in groups if any(each.startswith(text) for each in texts(0, 2 * k + 2))), None)
     if k is None:
         return 2 * len(groups) - 1
-    begun = any(text.startswith(before) for before in texts(0, 2 * k + 1))
-    return 2 * k if k == 0 or begun else 2 * k - 1
+    return 2 * k if k == 0 or any(text.startswith(before) for before in texts(0, 2 * k + 1)) else 2 * k - 1
 
 
 class Groups(Blocks):

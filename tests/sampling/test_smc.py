@@ -301,8 +301,7 @@ def test_expected_copies_are_proportional_to_the_weights(log_w: np.ndarray) -> N
 
 def test_the_same_test_fails_for_rounding_the_expected_copies() -> None:
     def rounded(log_w: np.ndarray, rng: np.random.Generator) -> Ancestors:
-        copies = np.round(len(log_w) * normalized(log_w)).astype(int)
-        return np.repeat(np.arange(len(log_w)), copies)
+        return np.repeat(np.arange(len(log_w)), np.round(len(log_w) * normalized(log_w)).astype(int))
 
     assert z_scores(rounded, WEIGHTS["mixed"], seed=1).max() > 4
 

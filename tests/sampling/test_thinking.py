@@ -219,8 +219,7 @@ class Thoughts:
     @property
     def conditioned(self) -> dict[Ids, float]:
         """``mu*``: the law of ``scope="joint"``."""
-        phi = sum(self.joint.values())
-        return {y: p / phi for y, p in self.joint.items()}
+        return {y: p / sum(self.joint.values()) for y, p in self.joint.items()}
 
 
 LETTERS = ("", "a", "b", "ab", "</t>")

@@ -263,8 +263,7 @@ class _LLGuidanceReader(TreeMaker):
         return Spelled("[" + "-".join(literal(end) for end in ends) + "]", position(first))
 
     def spelled(self, value: Token) -> Node:
-        text = self._string(value)
-        return Spelled(literal(text, ignore_case=value.endswith("i")), position(value))
+        return Spelled(literal(self._string(value), ignore_case=value.endswith("i")), position(value))
 
     def matched(self, value: Token) -> Node:
         pattern, _, flags = value[1:].rpartition("/")

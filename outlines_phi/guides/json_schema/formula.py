@@ -189,9 +189,7 @@ def _joined(join: type[And] | type[Or], neutral: Formula, absorbing: Formula, fo
         found.pop(neutral, None)
     if absorbing in found or not found.keys().isdisjoint([one.formula for one in found if isinstance(one, Not)]):
         return absorbing
-    if len(found) < 2:
-        return next(iter(found), neutral)
-    return join(tuple(found))
+    return join(tuple(found)) if len(found) > 1 else next(iter(found), neutral)
 
 
 def negated(formula: Formula) -> Formula:

@@ -228,8 +228,7 @@ class JSONGuide(PlaceGuide):
 
     def _unread(self, state: int, at: Configuration) -> int:
         """Return the state of token 0 after a state where it is not read yet; those of others follow."""
-        before = state if state < _UNREAD else self._state(at)
-        return _UNREAD + before * len(self.vocabulary)
+        return _UNREAD + (state if state < _UNREAD else self._state(at)) * len(self.vocabulary)
 
     def _first(self, place: Configuration) -> FirstStep:
         size, state = self.machine.size(place), place.state

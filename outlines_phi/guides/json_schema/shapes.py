@@ -380,9 +380,7 @@ def told_apart(asked: Iterable[StringSet], *, bounded: bool = True) -> list[Stri
 def _cut(cell: StringSet, strings: StringSet) -> list[StringSet]:
     """Return the members of a set that are in another one, and those that are not, where there are any."""
     inside = cell & strings
-    if inside.is_empty or inside == cell:
-        return [cell]
-    return [inside, cell & ~strings]
+    return [cell] if inside.is_empty or inside == cell else [inside, cell & ~strings]
 
 
 _ASKED_OF = {

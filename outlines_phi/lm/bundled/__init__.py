@@ -34,5 +34,4 @@ def load(dtype: torch.dtype | None = None) -> tuple[Qwen3ForCausalLM, PreTrained
     model = AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype if dtype is not None else torch.float32, local_files_only=True
     )
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    return model.eval(), tokenizer
+    return model.eval(), AutoTokenizer.from_pretrained(folder, local_files_only=True)

@@ -56,8 +56,7 @@ class TokensAhead:
 
     def take(self, token: int) -> float:
         """Remove a named or drawn ``token`` from the free part and return its ``log p``."""
-        known = self._drawn if token in self._drawn else self._named
-        return known.pop(token)
+        return (self._drawn if token in self._drawn else self._named).pop(token)
 
     def log_mass(self) -> float:
         """Return the log probability of all free tokens."""

@@ -17,14 +17,12 @@ from outlines.types.dsl import Sequence as InTurn
 
 from ...vocabulary.special_tokens import MARK, spelling
 from ...vocabulary.vocabulary import Vocabulary
-from .output_types import FreeText, Special, Written, counts_of
+from .output_types import FreeText, JSONText, Special, Written, counts_of, part_of, parts_of
 
 Parsed: TypeAlias = tuple[list[Any], int]  # Values, and the end of what holds them
 
 NAME_MARK = "\0"
 """The character around the name of a tool in strings of which the beginnings are asked."""
-
-_NO_NAME = Regex("[^A-Za-z0-9_.-]")
 
 
 @final
@@ -71,31 +69,37 @@ class TokenNames:
         return any(name in self.ends for name in self._named.findall(string))
 
     def terms(self, string: str) -> list[Term]:
-        """Return the parts of a string; a marked name is captured with the character or the token behind it."""
+        """Return the parts of a string; a marked name is captured behind its last character."""
         before, *marked = string.split(NAME_MARK)
         if marked:
             name, after = marked
-            first = next(iter(self.terms(after)), _NO_NAME)
-            behind = String(first.value[0]) if isinstance(first, String) else first
-            return [*self.terms(before + name), Captured([behind], lambda *_: name)]
+            return [*self.terms(before + name), Captured([], lambda *_: name), *self.terms(after)]
         parts = enumerate(self._named.split(string))
         return [Special(part) if i % 2 else String(part) for i, part in parts if part and part not in self.ends]
 
 
 def beginnings(term: Term) -> list[Term]:
-    """Return the ways in which texts begin with no text, up to the first capture in each: of the name of a tool."""
+    """Return the ways in which texts begin with no text, up to the first capture, of a name, and what is next behind it."""
     match term:
-        case Captured():
-            return [term]
         case Alternatives():
             return [found for one in term.terms for found in beginnings(one)]
         case InTurn():
             for i, part in enumerate(term.terms):
-                if found := beginnings(part):
+                behind = InTurn(term.terms[i + 1 :])
+                if found := [Captured([_first(behind)], part.make)] if isinstance(part, Captured) else beginnings(part):
                     return [InTurn([*map(_least, term.terms[:i]), one]) for one in found]
         case Term(term=Term() as inner):
             return beginnings(inner)
     return []
+
+
+def _first(term: Term) -> Term:
+    """Return the characters and special tokens that texts begin with."""
+    machine = JSONText(part_of(term)).machine
+    tokens = [part for part in parts_of(term) if isinstance(part, Special) and machine.read(spelling(part.written))]
+    ascii = [String(chr(byte)) for byte in range(0x80) if machine.step(machine.start, byte) is not None]
+    others = [Regex("[^\\x00-\\x7f]")] if any(machine.steps(machine.start, range(0xC2, 0xF5))) else []
+    return one_of([*ascii, *others, *tokens])
 
 
 def _least(term: Term) -> Term:

@@ -312,12 +312,13 @@ def not_json(error: json.JSONDecodeError) -> GrammarError:
     return GrammarError(f"The JSON schema is not JSON: {error.msg}.", error.doc, error.pos)
 
 
-def _part(term: Term) -> Part:
+def part_of(term: Term) -> Part:
+    """Return a term in the form of the wire."""
     if not is_composed(term):
         return to_pattern(term)
     match term:
         case TypedTerm():
-            return _part(term.term)
+            return part_of(term.term)
         case JsonSchema():
             return "json", term.schema, term.whitespace_pattern, isinstance(term, PythonSchema)
         case Special():
@@ -329,12 +330,12 @@ def _part(term: Term) -> Part:
         case Written():
             return term.part
         case Choice():
-            return _part(Alternatives([term_of(item) for item in term.items]))
+            return part_of(Alternatives([term_of(item) for item in term.items]))
         case Sequence():
-            return "then", *_joined(map(_part, _in_turn(term)))
+            return "then", *_joined(map(part_of, _in_turn(term)))
         case Alternatives():
-            return "or", *map(_part, term.terms)
-    return "times", _part(term.term), *counts_of(term)
+            return "or", *map(part_of, term.terms)
+    return "times", part_of(term.term), *counts_of(term)
 
 
 def _joined(parts: Iterable[Part]) -> Iterator[Part]:
@@ -634,7 +635,7 @@ def to_language(output_type: Any) -> Language:
     if not is_composed(term):
         return _to_regex(term, output_type)
     _check(term, output_type)
-    return JSONText(_part(term))
+    return JSONText(part_of(term))
 
 
 def to_core_language(output_type: Any) -> str | GrammarText:

@@ -21,11 +21,12 @@ from pydantic import BaseModel, TypeAdapter, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonRef, JsonSchemaValue
 from pydantic_core import SchemaValidator, ValidationError, core_schema
 
-from ...errors import UnsupportedError
+from ...errors import SchemaWarning, UnsupportedError, warn_of
 from ...guides.json_schema.formats import IPV4, IPV6
 from ...guides.json_schema.formula import pointer_to
 from ...guides.json_schema.reading.place import PATTERN_DIALECT
 
+FLOAT_DIGITS = 15  # Of a decimal number that a float tells from all others
 DIGITS = 28  # Of a `Decimal`: the precision of Python's own context
 LARGEST = 1e300  # The largest number that is written where infinity is forbidden, which greater ones are rounded to
 CERTAIN = 2**20  # Multiples of any step up to here are multiples to pydantic, which allows for greater roundings
@@ -137,7 +138,7 @@ def _named(function: Any) -> tuple[str, str]:
     while isinstance(function, partial):
         function = function.func
     of = function if hasattr(function, "__qualname__") else type(function)
-    return f"{of.__module__}.{of.__qualname__}", of.__qualname__.rpartition("<locals>.")[2]
+    return f"{getattr(of, '__module__', '')}.{of.__qualname__}", of.__qualname__.rpartition("<locals>.")[2]
 
 
 def _by_function(function: Any, found: JsonSchemaValue) -> JsonSchemaValue:
@@ -170,6 +171,8 @@ class PydanticSchema(GenerateJsonSchema):
         match schema:
             case {"type": "model" | "dataclass" | "typed-dict"}:
                 return _closed(schema, found)
+            case {"type": "model-fields", "extras_keys_schema": _}:
+                return checked(found, "the type of the keys of __pydantic_extra__")
             case {"type": "set" | "frozenset"}:
                 return _set(schema, found)
             case {"type": "dict" | "frozendict" | "ordered-dict" | "counter"}:
@@ -216,8 +219,10 @@ class PydanticSchema(GenerateJsonSchema):
 
     def field_is_required(self, field: Any, total: bool) -> bool:
         inner = field["schema"]  # whose default is written where pydantic would look at it
-        written = inner["type"] == "default" and inner.get("validate_default", self._config.validate_default)
-        return bool(written) or super().field_is_required(field, total)
+        validated = inner.get("validate_default", self._config.validate_default)
+        # What is left out where it is wrong is an item, no field.
+        none = inner.keys().isdisjoint({"default", "default_factory"})
+        return (inner["type"] == "default" and bool(validated or none)) or super().field_is_required(field, total)
 
     def tuple_schema(self, schema: core_schema.TupleSchema) -> JsonSchemaValue:
         if schema.get("variadic_item_index", -1) + 1 not in (0, len(schema["items_schema"])):
@@ -308,6 +313,8 @@ class PydanticSchema(GenerateJsonSchema):
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
         digits, places = schema.get("max_digits"), schema.get("decimal_places")
         whole = 10 ** (DIGITS if digits is None else digits - (places or 0))
+        if step := schema.get("multiple_of"):  # as many digits as a float keeps
+            whole = min(whole, float(Decimal(10) ** (FLOAT_DIGITS + cast(int, step.as_tuple().exponent))))
         asked: list[JsonSchemaValue] = [{"exclusiveMinimum": -whole, "exclusiveMaximum": whole}]
         asked += [{"multipleOf": 10 ** -(places or 0)}] if (digits, places) != (None, None) else []
         found: JsonSchemaValue = {"type": "number", "allOf": asked}
@@ -420,6 +427,11 @@ def term_of(output_type: Any) -> Term:
 
 def _with_schemas(output_type: Any) -> Any:
     """Return an output type with the terms of the types in it that are written as JSON."""
+    output_type = getattr(output_type, "__value__", output_type)  # of an alias
+    if asked := [one for one in getattr(output_type, "__metadata__", ()) if not isinstance(one, str)]:
+        warn_of(
+            SchemaWarning, f"Give {asked!r:.80} to a field of a model. It is not asked of {output_type!r:.80} alone"
+        )
     if any(is_one(output_type) for is_one in (kind.is_dataclass, kind.is_typed_dict, kind.is_pydantic_model)):
         return PythonSchema(_schema(output_type))
     parts = get_args(output_type)

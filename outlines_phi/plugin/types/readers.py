@@ -224,6 +224,8 @@ def format_of(output_type: Any, place: Place = "alone") -> Format:
             return parsed(language, str)
         case bool() | int() | float() | str():
             return fixed_texts({_written(output_type, place): output_type})
+        case _ if hasattr(output_type, "__value__"):  # an alias
+            return format_of(output_type.__value__, place)
     for belongs, make in _MADE:
         if belongs(output_type):
             return make(output_type, place)

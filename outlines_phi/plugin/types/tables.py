@@ -70,9 +70,7 @@ REGISTERED: dict[str, dict[str, Any]] = {}
 def masks_only(backend: str | None) -> bool:
     """Return True if ``backend`` is one of :data:`MASKING`."""
     if backend not in (None, *BACKENDS):
-        raise UnsupportedError(
-            f"backend={backend!r} was given; expected one of {', '.join((*BACKENDS, *REGISTERED))}, or None."
-        )
+        raise UnsupportedError(f"backend={backend!r} was given; expected one of {', '.join(BACKENDS)}, or None.")
     return backend in MASKING
 
 

@@ -21,6 +21,7 @@ from outlines.types.dsl import Alternatives, Term
 
 from ...errors import UnsupportedError
 from ...fidelity.probabilities import Probabilities, Probability
+from ...numerics.checks import check
 from .captures import NAME_MARK, TokenNames, beginnings, read_by
 from .output_types import TypedTerm, parts_of, to_term
 from .pydantic_schemas import PythonSchema
@@ -215,6 +216,7 @@ class Tools(TypedTerm):
             )
         if not isinstance(self.tools, (list, tuple)) or not self.tools:
             raise UnsupportedError(f"Give a list of at least one tool. Tools({self.tools!r:.80}) was given.")
+        check("Tools", isinstance(self.parallel, bool), "True or False", parallel=self.parallel)
         names = [tool.name for tool in self._tools]
         if len({*names}) < len(names):
             raise UnsupportedError(f"Give tools of different names. These have {', '.join(names)}.")
@@ -300,18 +302,13 @@ class Tools(TypedTerm):
         return Reply(tuple(part(found) for found in read_by(self.term, written) if found))
 
     @property
-    def may_call(self) -> bool:
-        """True if an answer may begin with a call, or otherwise."""
-        return self._choice == "auto"
-
-    @property
     def beginnings(self) -> CallBeginnings:
         """The texts of calls with which an answer may begin, up to the character or the token behind the name."""
         return CallBeginnings(Alternatives(beginnings(self._term(NAME_MARK))))
 
     def probabilities(self, found: Probabilities) -> Probabilities:
         """Return the probabilities of tools by those of their beginnings; beside them of no call, where that is a choice."""
-        if not self.may_call:
+        if self._choice != "auto":
             return found
         low, high = (min(1.0, math.exp(bound)) for bound in found.log_z_bounds)
         middle = (low + high) / 2
@@ -326,7 +323,10 @@ class Tools(TypedTerm):
 def _read_tool(given: Any) -> _Tool:
     """Return a tool as it was given; an :class:`UnsupportedError` for what is none."""
     match given:
-        case {"type": "function", "function": {"name": str(name), **about}} | {"name": str(name), **about}:
+        case {"type": "function", "function": {"name": str(name), **about}} | {"name": str(name), **about} if (
+            about.keys() <= {"type", "description", "strict", "parameters"}
+            and isinstance(about.get("parameters"), dict | None)
+        ):
             schema: Any = about.get("parameters") or {"type": "object"}
             tool = _Tool(given, name, str(about.get("description", "")), schema, json.loads)
         case _:
@@ -338,8 +338,10 @@ def _read_tool(given: Any) -> _Tool:
                     f"{{'name': ..., 'parameters': schema}}}}. {given!r:.80} was given as a tool."
                 )
             tool = _Tool(given, name, inspect.getdoc(given) or "", term.schema.document, reader(given))
-    if NAMES.fullmatch(tool.name) is None:
-        raise UnsupportedError(f"Give the tool a name of 1 to 64 letters, digits and _.-: {tool.name!r:.80} is none.")
+    if NAMES.fullmatch(tool.name) is None or tool.name in CHOICES:
+        raise UnsupportedError(
+            f"Give the tool a name of 1 to 64 letters, digits and _.- that is no choice: {tool.name!r:.80} is none."
+        )
     return tool
 
 

@@ -224,9 +224,7 @@ class Candidate:
     @property
     def log_w(self) -> float:
         """``log p(y) - log sum_k SHARES[k] q_k(y)``; ``-inf`` where it failed."""
-        if self.node is None:
-            return -math.inf
-        return self.node.log_p - self.log_mixture
+        return -math.inf if self.node is None else self.node.log_p - self.log_mixture
 
 
 class Choices(NamedTuple):

@@ -34,9 +34,10 @@ from typing_extensions import TypedDict
 
 import outlines_phi
 from outlines_phi.guides.index import from_index
-from outlines_phi.plugin.types.output_types import JSONText, to_core_language, to_language
+from outlines_phi.plugin.types.output_types import to_core_language, to_language
 from outlines_phi.plugin.types.readers import reader
 from outlines_phi.regex.patterns import compile_regex
+from tests.guides.walking import machine_of
 from tests.regex.outlines_engine import difference, whole
 
 
@@ -156,7 +157,7 @@ CASES: list[tuple[str, Any, list[str], list[str]]] = [
         ["2024-02-29 01:02:03", "2024-02-29\t01:02:03"],
         ["2024-02-29", "2024-02-29T01:02:03"],
     ),
-    ("annotated", Annotated[int, Field(ge=3)], ["1"], ["a"]),
+    ("annotated", Annotated[int, "years"], ["1"], ["a"]),
     ("new type", NewType("Age", int), ["1"], ["a"]),
     ("list", list[Literal["a", "b"]], ['["a"]', '["a", "b"]'], ["[]", '["a","b"]']),
     ("tuple", tuple[int, bool], ["(1, True)"], ["(1)"]),
@@ -256,14 +257,14 @@ READ_RIGHT = {"pydantic with dates", "pydantic", "function without arguments"}
 """The types that outlines_core itself misreads, so that each is refused under its name."""
 
 
-def accepts(language: Any, text: str) -> bool:
-    return (language.machine if isinstance(language, JSONText) else compile_regex(language)).accepts(text.encode())
+def test_bounds_of_a_type_alone_are_warned_of() -> None:
+    with pytest.warns(outlines_phi.SchemaWarning, match=r"^Give .*Ge\(ge=3\).* to a field of a model"):
+        to_language(list[Annotated[int, Field(ge=3)]])
 
 
 @pytest.mark.parametrize(("output_type", "members", "strangers"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_the_language_holds_what_it_should(output_type: Any, members: list[str], strangers: list[str]) -> None:
-    language = to_language(output_type)
-    assert [text for text in members + strangers if accepts(language, text)] == members
+    assert [text for text in members + strangers if machine_of(output_type).accepts(text.encode())] == members
 
 
 @pytest.mark.parametrize(
@@ -340,8 +341,8 @@ def test_every_named_regex_is_tried() -> None:
 def test_tables_of_names(package: str, module: str, name: str, members: list[str], strangers: list[str]) -> None:
     pytest.importorskip(package)
     output_type = getattr(getattr(types, module), name)
-    language = to_core_language(output_type)
-    assert [text for text in members + strangers if accepts(language, text)] == members
+    automaton = compile_regex(str(to_core_language(output_type)))
+    assert [text for text in members + strangers if automaton.accepts(text.encode())] == members
     assert [reader(output_type)(text) for text in members] == [output_type(text) for text in members]
 
 

@@ -241,6 +241,8 @@ FIELDS: dict[str, Any] = {
     "gt, le of a float": Annotated[float, Field(gt=0, le=1.5)],
     "multiple_of": Annotated[int, Field(multiple_of=7)],
     "multiple_of a fraction": Annotated[float, Field(multiple_of=0.25)],
+    "multiple_of a decimal": Annotated[Decimal, Field(multiple_of=Decimal("0.25"))],
+    "OnErrorOmit": pydantic.OnErrorOmit[Literal[1, 2]],
     "any int": int,
     "stripped": constr(strip_whitespace=True, min_length=1, max_length=2),
     "pattern of none of some": Annotated[str, Field(pattern=r"^[^\d]$")],
@@ -470,6 +472,10 @@ class Checked(BaseModel):
         return self
 
 
+class Extra(BaseModel, extra="allow"):
+    __pydantic_extra__: dict[constr(max_length=2), int]
+
+
 class Initialised(BaseModel):
     a: int
 
@@ -514,6 +520,8 @@ WARNED: list[tuple[Any, list[str]]] = [
             r"#/\$defs/Checked/allOf/0/.* what Checked.is_r",
         ],
     ),
+    (Extra, ["what the type of the keys of __pydantic_extra__ checks"]),
+    (Annotated[Literal["a"], BeforeValidator(str.strip)], ["what str.strip checks"]),
     (Initialised, ["Initialised.__init__ checks", "model_post_init checks"]),
     (PostInit, ["PostInit.__post_init__ checks"]),
     (Annotated[str, annotated_types.Predicate(str.islower)], ["#/properties/value/"]),

@@ -18,18 +18,16 @@ from genson import SchemaBuilder
 from outlines import types
 from outlines.types.dsl import Choice, JsonSchema, either
 from pydantic import BaseModel, Field, RootModel, field_validator
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import NotRequired, TypeAliasType, TypedDict
 
 import outlines_phi
 from outlines_phi import Draw, ExactPhi, ValueReadError
-from outlines_phi.automata.byte_machine import ByteMachine
 from outlines_phi.errors import BudgetError, OutlinesPhiError
 from outlines_phi.numerics.cache import forget_parts
 from outlines_phi.plugin.types.output_types import JSONText, to_language
 from outlines_phi.plugin.types.readers import format_of, reader
 from outlines_phi.regex import patterns
-from outlines_phi.regex.patterns import compile_regex
-from tests.guides.walking import random_member
+from tests.guides.walking import machine_of, random_member
 
 PROMPT = "A person as JSON: "
 pytestmark = pytest.mark.filterwarnings("ignore:The function name could not be determined")  # Outlines, of a partial
@@ -141,6 +139,7 @@ CASES: list[tuple[str, Any, str, Any]] = [
     ("False", bool, "False", False),
     ("int", int, "-12", -12),
     ("int, annotated", Annotated[int, "years"], "12", 12),
+    ("alias", Optional[TypeAliasType("Answer", Literal["x", "y"])], "x", "x"),  # noqa: UP045
     ("new type", Age, "12", 12),
     ("float", float, "1e3", 1000.0),
     ("str", str, '"a\\n☃"', "a\\n☃"),
@@ -203,7 +202,7 @@ def same(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize(("label", "output_type", "text", "value"), CASES, ids=[case[0] for case in CASES])
 def test_value(label: str, output_type: Any, text: str, value: Any) -> None:
-    assert machine(to_language(output_type)).accepts(text.encode()), "the case is not in the format"
+    assert machine_of(output_type).accepts(text.encode()), "the case is not in the format"
     found = reader(output_type)(text)
     if value is None and label in COMPUTED:
         value = COMPUTED[label]
@@ -214,18 +213,18 @@ def test_value(label: str, output_type: Any, text: str, value: Any) -> None:
     assert same(found, value)
 
 
-def machine(language: Any) -> ByteMachine[Any]:
-    """Return the machine of the language of an output type."""
-    return language.machine if isinstance(language, JSONText) else compile_regex(language)
-
-
 @OF_TYPE
 def test_every_member_is_read_or_refused_by_its_type(output_type: Any) -> None:
     """The format that is read is the one that is written."""
-    language, rng, read = to_language(output_type), np.random.default_rng(3), reader(output_type)
+    language, machine, rng, read = (
+        to_language(output_type),
+        machine_of(output_type),
+        np.random.default_rng(3),
+        reader(output_type),
+    )
     form = format_of(output_type)
     for _ in range(15):
-        text = random_member(machine(language), rng, 40)
+        text = random_member(machine, rng, 40)
         assert form.holds(text)
         try:
             read(text)
@@ -234,7 +233,7 @@ def test_every_member_is_read_or_refused_by_its_type(output_type: Any) -> None:
             assert not isinstance(language, JSONText), text  # what a schema says is what is written
         at = int(rng.integers(len(text) + 1))
         for changed in (text[:at] + text[at + 1 :], text[:at] + "x" + text[at:], text + text, text[:at]):
-            assert form.holds(changed) == machine(language).accepts(changed.encode())
+            assert form.holds(changed) == machine.accepts(changed.encode())
 
 
 REFUSED: list[tuple[str, Any, str, str]] = [
@@ -249,7 +248,7 @@ REFUSED: list[tuple[str, Any, str, str]] = [
 
 @pytest.mark.parametrize(("output_type", "text", "message"), [c[1:] for c in REFUSED], ids=[c[0] for c in REFUSED])
 def test_a_text_that_its_type_refuses(output_type: Any, text: str, message: str) -> None:
-    assert machine(to_language(output_type)).accepts(text.encode())
+    assert machine_of(output_type).accepts(text.encode())
     with pytest.raises(ValueReadError, match="(?s)" + message) as caught:
         reader(output_type)(text)
     assert caught.value.text == text

@@ -16,9 +16,8 @@ from xgrammar.builtin_structural_tag import _structural_tag_registry, get_model_
 from outlines_phi import GrammarError, UnsupportedError, structural_tag
 from outlines_phi.automata.byte_machine import ByteMachine
 from outlines_phi.errors import OutlinesPhiError
-from outlines_phi.plugin.types.output_types import JSONText, to_language
 from outlines_phi.plugin.types.structural_tags import KINDS
-from outlines_phi.regex.patterns import compile_regex
+from tests.guides.walking import machine_of
 
 END = 256
 """The end of sequence of a vocabulary of single bytes."""
@@ -144,11 +143,7 @@ FORMATS: dict[str, dict[str, Any]] = {
 
 
 def machine(given: Any) -> ByteMachine[Any]:
-    language = to_language(structural_tag(given))
-    if isinstance(language, JSONText):
-        return language.machine
-    assert isinstance(language, str)
-    return compile_regex(language)
+    return machine_of(structural_tag(given))
 
 
 def strings(part: Any) -> Iterator[str]:

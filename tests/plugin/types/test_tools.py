@@ -89,8 +89,7 @@ def rendered(family: str, n: int) -> str:
     """Return a message with ``n`` calls as a chat template writes it."""
     calls = [{"name": name, "arguments": arguments} for name, arguments in CALLS[:n]]
     messages = [{"role": "assistant", "calls": calls}]
-    written = tokenizer().apply_chat_template(messages, chat_template=TEMPLATES[family], tokenize=False)
-    return str(written)
+    return str(tokenizer().apply_chat_template(messages, chat_template=TEMPLATES[family], tokenize=False))
 
 
 def written(family: str) -> tuple[str, list[tuple[str, Any]]]:
@@ -231,6 +230,10 @@ def test_calls_are_typed_and_run() -> None:
         ({"tools": [3]}, "Give functions, pydantic models"),
         ({"tools": [Regex("a")]}, "Give functions, pydantic models"),
         ({"tools": [{"name": "a b"}]}, "Give the tool a name of 1 to 64"),
+        ({"tools": [{"name": "none"}]}, "that is no choice: 'none'"),
+        ({"tools": [{"name": "a", "input_schema": SCHEMA}]}, "Give functions, pydantic models"),
+        ({"tools": [{"name": "a", "parameters": False}]}, "Give functions, pydantic models"),
+        ({"tools": [order], "parallel": "no"}, "parallel='no' was given to Tools"),
         ({"tools": [order, order]}, "Give tools of different names"),
         ({"tools": [order], "choice": "ordre"}, "Give choice='auto', 'required', None or the name of a tool, order"),
         ({"tools": [order], "family": "lama"}, "Give one of the families"),
@@ -363,10 +366,9 @@ def test_a_token_that_ends_texts_ends_the_format(model: PhiTransformers, choice:
 
 
 def test_tools_are_parts_of_other_types(model: PhiTransformers) -> None:
-    generator = Generator(model, "So: " + Tools([order], "order"))
-    assert generator("Order: ", phi="local", seed=1, max_new_tokens=60).startswith("So: order{")
-    thinking = Generator(model, Thinking(Tools([order], "order"), end="So", max_tokens=8))
-    (draw,) = thinking.sample("Order: ", phi="local", seed=1, max_new_tokens=60)
+    options = {"phi": "local", "seed": 1, "max_new_tokens": 60}
+    assert Generator(model, "So: " + Tools([order], "order"))("Order: ", **options).startswith("So: order{")
+    (draw,) = Generator(model, Thinking(Tools([order], "order"), end="So", max_tokens=8)).sample("Order: ", **options)
     assert draw.thought is not None and [call.name for call in draw.calls] == ["order"]
 
 
@@ -476,6 +478,34 @@ def test_probabilities_of_tools_are_those_of_the_first_decision(choice: str) -> 
         )
 
 
+@pytest.mark.parametrize(
+    ("family", "begin", "first"),
+    [
+        ("glm", "<tool_call>", "<\n"),
+        ("gemma4", "<|tool_call>call:", "{"),
+        ("functiongemma", "<start_function_call>call:", "{"),
+        ("mistral_args", "[TOOL_CALLS]", "["),
+    ],
+)
+def test_a_call_has_begun_with_what_may_stand_behind_its_name(family: str, begin: str, first: str) -> None:
+    begins = format_of(Tools(TOOLS, "required", family).beginnings).holds
+    assert first == "".join(one for one in "<\n{[!f\u00e9" if begins(f"{begin}f{one}"))
+
+
+def test_a_special_token_may_stand_behind_the_name_of_a_tool() -> None:
+    shares = {(): {1: 1}, (1,): {b"a": 0.3, b"b": 0.6}, (1, b"a"): {2: 0.5, b"!": 0.4}, (1, b"b"): {2: 0.9}}
+    tokens = [b"", b"", b"", *(bytes([byte]) for byte in range(256))]
+
+    def next_logits(context: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        here = shares.get(tuple(tokens[v] or v for v in context[len(PROMPT) :]), {})
+        return np.log([here.get(token or v, 1e-9) for v, token in enumerate(tokens)])
+
+    lm = TableModel(Vocabulary.from_tokens(tokens, 0, special={"[TOOL_CALLS]": 1, "[ARGS]": 2}), next_logits)
+    tools = Tools([{"name": name, "parameters": SCHEMA} for name in "ab"], "required", "mistral_args")
+    found = Generator(own(lm), tools).tool_probabilities("")
+    assert found["a"].p == pytest.approx(0.3 * 0.5 / 0.9 / (0.3 * 0.5 / 0.9 + 0.6), abs=1e-3)
+
+
 def test_twenty_tools_take_two_model_calls_at_most() -> None:
     """Of a model that writes a call in its usual tokens but once in ten thousand."""
     names = [
@@ -497,10 +527,9 @@ def test_twenty_tools_take_two_model_calls_at_most() -> None:
                 p[tokens[len(ids)]] += share
         return np.log(p / p.sum())
 
-    tools = [{"name": name, "parameters": SCHEMA} for name in names]
     for choice in ("auto", "required"):
-        model = own(TableModel(vocabulary, next_logits))
-        found = Generator(model, Tools(tools, choice, "hermes")).tool_probabilities("")
+        tools = Tools([{"name": name, "parameters": SCHEMA} for name in names], choice, "hermes")
+        found = Generator(own(TableModel(vocabulary, next_logits)), tools).tool_probabilities("")
         assert found.counts.calls <= 2 and len(found) == 20 + (choice == "auto")
         assert all(entry.hi - entry.lo <= 1e-3 for entry in found.entries)
         for name, share in zip(names, shares, strict=True):

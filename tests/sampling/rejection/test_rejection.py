@@ -45,8 +45,7 @@ def mu_of(language: Language) -> dict[Ids, float]:
 
 def cold(language: Language, n: int = 1, **options: int) -> list[tuple[Ids, ...]]:
     """Return ``n`` draws of each of many rows that start from nothing, as tuples."""
-    request = language.request(n, **{"seed": 0, "rows": ROWS, **options})
-    return pairs(sample(ExactPhi(width=8), request))
+    return pairs(sample(ExactPhi(width=8), language.request(n, **{"seed": 0, "rows": ROWS, **options})))
 
 
 def test_cold_draws_have_the_law_and_pairs_are_independent() -> None:

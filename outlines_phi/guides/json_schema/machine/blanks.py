@@ -121,9 +121,7 @@ class Spacing(NamedTuple):
     @property
     def within(self) -> Spacing:
         """The layout with which the arrays and objects in this one begin."""
-        if self.style == PATTERN:
-            return self
-        return Spacing(OPEN, self.width, self.step, tells=not self.step)
+        return self if self.style == PATTERN else Spacing(OPEN, self.width, self.step, tells=not self.step)
 
     def later(self) -> tuple[Spacing, ...]:
         """Return the layouts that are possible behind an item, one for each step that the item may have chosen."""

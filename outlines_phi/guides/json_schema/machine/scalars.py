@@ -269,9 +269,7 @@ class Listed(NamedTuple):
         """The least number of bytes to the closing quote, itself included."""
         if self.words.automaton.size(self.state) == 0:
             return 0
-        if self.low == self.high:
-            return self.words.automaton.size(self.state)
-        return self.words.size(self)
+        return self.words.automaton.size(self.state) if self.low == self.high else self.words.size(self)
 
 
 def _character(spelling: bytes) -> str:
@@ -280,9 +278,7 @@ def _character(spelling: bytes) -> str:
         return chr(spelling[0])
     if spelling[0] != BACKSLASH:
         return spelling.decode()
-    if len(spelling) == 2:
-        return SHORT[chr(spelling[1])]
-    return str(json.loads(b'"' + spelling + b'"'))
+    return SHORT[chr(spelling[1])] if len(spelling) == 2 else str(json.loads(b'"' + spelling + b'"'))
 
 
 @final
