@@ -134,7 +134,7 @@ def _has_media(given: Any) -> bool:
 @contextmanager
 def reading(prompt: Any) -> Iterator[None]:
     """Turn the errors by which Outlines or a tokenizer refuses a prompt into the remedy."""
-    if _has_media(getattr(prompt, "messages", prompt)):
+    if isinstance(prompt, Chat) and _has_media(prompt.messages):
         raise UnsupportedError(
             "Give messages of text alone. A prompt holds an image, audio or video, which models of text do not read."
         )

@@ -218,5 +218,4 @@ class MaskLogitsProcessor(TableLogitsProcessor):
             bias = torch.full((len(self.table.vocabulary),), -torch.inf, device=device)
             bias[self.table.vocabulary.eos_ids[0]] = 0.0
             return bias
-        remaining = None if self.budget is None else self.budget - prefix.length
-        return self.table.bias(prefix.state, remaining, device)
+        return self.table.bias(prefix.state, None if self.budget is None else self.budget - prefix.length, device)

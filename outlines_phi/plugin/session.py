@@ -361,8 +361,8 @@ class PhiModel(Asynchronous, ABC):
     def prompt_ids(self, inputs: Sequence[Any], *, thinking: bool = False) -> list[tuple[int, ...]]:
         """Return the token ids of prompts; refuse a text that holds special tokens of the chat template around it."""
         prompts = list(map(partial(self._prompt_ids, thinking=thinking), inputs))
-        texts = [(item, ids) for item, ids in zip(inputs, prompts, strict=True) if isinstance(item, str)]
-        if texts and getattr(getattr(self, "type_adapter", None), "has_chat_template", False):
+        templated = getattr(getattr(self, "type_adapter", None), "has_chat_template", False)
+        if templated and (texts := [pair for pair in zip(inputs, prompts, strict=True) if isinstance(pair[0], str)]):
             # To read such a text as it stands would let whoever wrote a part of it write the whole conversation.
             around = Counter(
                 token for token in self._prompt_ids("x", thinking=thinking) if not self.lm.vocabulary.tokens[token]

@@ -70,7 +70,10 @@ REGISTERED: dict[str, dict[str, Any]] = {}
 def masks_only(backend: str | None) -> bool:
     """Return True if ``backend`` is one of :data:`MASKING`."""
     if backend not in (None, *BACKENDS):
-        raise UnsupportedError(f"backend={backend!r} was given; expected one of {', '.join(BACKENDS)}, or None.")
+        registered = () if backend in REGISTERED else REGISTERED  # one is registered for calls, and not read here
+        raise UnsupportedError(
+            f"backend={backend!r} was given; expected one of {', '.join((*BACKENDS, *registered))}, or None."
+        )
     return backend in MASKING
 
 
