@@ -430,7 +430,7 @@ def _with_schemas(output_type: Any) -> Any:
     output_type = getattr(output_type, "__value__", output_type)  # of an alias
     if asked := [one for one in getattr(output_type, "__metadata__", ()) if not isinstance(one, str)]:
         warn_of(
-            SchemaWarning, f"Give {asked!r:.80} to a field of a model. It is not asked of {output_type!r:.80} alone"
+            SchemaWarning, f"Give {asked!r:.80} to a field of a model. It is not asked of {output_type!r:.80} alone."
         )
     if any(is_one(output_type) for is_one in (kind.is_dataclass, kind.is_typed_dict, kind.is_pydantic_model)):
         return PythonSchema(_schema(output_type))
