@@ -216,8 +216,7 @@ def attempt(site: MutationSite, tests: list[str], answer: Any) -> None:
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
     resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE))
-    made = ROOT / site.path
-    load_changed(lambda file: mutated(file, site.node) if file == made else None)
+    load_changed(lambda file: mutated(file, site.node) if file == ROOT / site.path else None)
     recorder = Recorder()
     code = pytest.main(["-x", *OPTIONS, *tests], plugins=[recorder])
     answer.put(next(iter(recorder.failed), "" if code == 0 else f"exit {int(code)}"))
