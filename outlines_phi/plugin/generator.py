@@ -405,7 +405,11 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         check_one(prompt, "tool_probabilities()")
         tools = self.output_type
         first = replace(self, output_type=tools.beginnings, options={**self.options, "ends": "open"})
-        return tools.probabilities(first.probabilities(prompt, tolerance=tolerance / 2, effort=effort, **settings))
+        return tools.probabilities(
+            first.probabilities(
+                prompt, tolerance=tolerance / (2 if tools.choice == "auto" else 1), effort=effort, **settings
+            )
+        )
 
     def mode(
         self, prompt: Any, top: int = 1, *, tolerance: float = 0.0, effort: Effort | None = None, **settings: Any

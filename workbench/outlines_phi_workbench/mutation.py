@@ -247,10 +247,9 @@ def main() -> None:
         importlib.import_module(name)
     assert PACKAGE not in sys.modules, "a module that is imported before the forks cannot be made wrong"
     options.map.mkdir(parents=True, exist_ok=True)
-    for part in options.arguments if options.action == "record" else ():
-        forked(record, options.map, part)
     if options.action == "record":
-        return
+        lost = [part for part in options.arguments if not forked(record, options.map, part)]
+        sys.exit(f"These were not recorded: {', '.join(lost)}." if lost else 0)
     places = [site for path in sorted((ROOT / PACKAGE).rglob("*.py")) for site in sites(path)]
     chosen = random.Random(options.seed).sample(places, options.number)
     folders, which, rows = set(filter(None, options.under.split(","))), Map(options.map), []

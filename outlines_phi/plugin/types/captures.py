@@ -97,9 +97,9 @@ def _first(term: Term) -> Term:
     """Return the characters and special tokens that texts begin with."""
     machine = JSONText(part_of(term)).machine
     tokens = [part for part in parts_of(term) if isinstance(part, Special) and machine.read(spelling(part.written))]
-    ascii = [String(chr(byte)) for byte in range(0x80) if machine.step(machine.start, byte) is not None]
+    plain = [String(chr(byte)) for byte in range(0x80) if machine.step(machine.start, byte) is not None]
     others = [Regex("[^\\x00-\\x7f]")] if any(machine.steps(machine.start, range(0xC2, 0xF5))) else []
-    return one_of([*ascii, *others, *tokens])
+    return one_of([*plain, *others, *tokens])
 
 
 def _least(term: Term) -> Term:

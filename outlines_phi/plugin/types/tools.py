@@ -301,7 +301,7 @@ class Tools(TypedTerm):
 
         return Reply(tuple(part(found) for found in read_by(self.term, written) if found))
 
-    @property
+    @cached_property
     def beginnings(self) -> CallBeginnings:
         """The texts of calls with which an answer may begin, up to the character or the token behind the name."""
         return CallBeginnings(Alternatives(beginnings(self._term(NAME_MARK))))
