@@ -59,7 +59,7 @@ class Composed:
         self._accepting = code.accepting.astype(np.int64)
         self._labels, label = np.unique(np.append(0, self._accepting), return_inverse=True)
         self._first = first = len(self._labels)
-        self._bits = max(len(graph.below) - 1, 1).bit_length()
+        self._bits = max(len(graph.table) - 1, 1).bit_length()
         # Columns: the classes, then the closing byte, what spells nothing, and bytes within a character.
         closes, nothing, within = range(classes, classes + 3)
         self._rows = np.full((states + first, classes + 3), _NONE, dtype=np.int64)
@@ -73,9 +73,9 @@ class Composed:
         if closing is not None:
             self._column[root, closing] = closes
         useful = code.useful
-        reached = useful[code.targets].astype(np.float32) @ graph.leads_to.T.astype(np.float32) > 0
+        reached = useful[code.targets].astype(np.float32) @ (graph.depths.T < FAR).astype(np.float32) > 0
         reached[:, root] = useful
-        self._alive = np.zeros((states + first, len(graph.below)), dtype=bool)
+        self._alive = np.zeros((states + first, len(graph.table)), dtype=bool)
         self._alive[first:] = reached
         self._alive[_CLOSED:first, root] = True
         self._ends = np.append(self._labels > 0, code.accepting > 0)

@@ -19,7 +19,7 @@ from .code_automaton import CodeAutomaton
 from .code_points import EVERYTHING
 from .composed import Composed
 from .pattern_reader import marks, read
-from .spelling import spelled, utf8
+from .spelling import FAR, spelled, utf8
 from .syntax_tree import (
     ANYTHING,
     ECMA,
@@ -53,7 +53,7 @@ def compile_in_parts(pattern: str) -> ByteAutomaton | Composed:
     graph, root = utf8(tuple(code.bounds.tolist()), tuple(code.classes.tolist()))
     # Within a character a state is told by where the classes lead that it may be of.
     ways = np.array([len(np.unique(column)) for column in code.targets.T])
-    within = (graph.leads_to[graph.classes : root] * ways).max(axis=1, initial=0)
+    within = ((graph.depths[graph.classes : root] < FAR) * ways).max(axis=1, initial=0)
     most = LARGE if code.position is None else LARGE_IN_GROUPS
     return Composed(code, utf8) if len(code) + within.sum() > most else compile_regex(pattern)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, lru_cache, reduce
-from itertools import chain, pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from math import prod
-from operator import or_
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,19 +30,37 @@ Edge = tuple[int, int, int]
 _LONGEST = 4
 """The most bytes that spell a character in UTF-8."""
 
-Digit = tuple[tuple[int, ...], ...]
-"""The bytes of each value of a digit."""
 
-CONTINUATION: Digit = tuple((0x80 + digit,) for digit in range(64))
+@final
+class Digit:
+    """A digit of a code point, by the bytes that spell each of its values.
+
+    Attributes
+    ----------
+    base
+        The number of values.
+    ways
+        The bytes in order, each with its value.
+    runs
+        The first and last byte of each run of them.
+    """
+
+    def __init__(self, *values: Iterable[int]) -> None:
+        self.base, self.ways = len(values), sorted((byte, n) for n, bytes_ in enumerate(values) for byte in bytes_)
+        used = dict(self.ways)
+        firsts, lasts = (b for b in used if b - 1 not in used), (b for b in used if b + 1 not in used)
+        self.runs = list(zip(firsts, lasts, strict=True))
+
+
+_CONTINUATION = Digit(*((byte,) for byte in range(0x80, 0xC0)))
 """The digit to base 64 of UTF-8."""
 
-
-@lru_cache
-def _in_order(digit: Digit) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Return the bytes of a digit in order, each with its value, and the first and last byte of each run of them."""
-    used = dict(sorted((byte, value) for value, bytes_ in enumerate(digit) for byte in bytes_))
-    firsts, lasts = (b for b in used if b - 1 not in used), (b for b in used if b + 1 not in used)
-    return list(used.items()), list(zip(firsts, lasts, strict=True))
+_UTF8 = [
+    ([Digit(*((byte,) for byte in range(0xC0, 0xE0))), _CONTINUATION], 0x80),
+    ([Digit(*((byte,) for byte in range(0xE0, 0xF0))), *[_CONTINUATION] * 2], 0x800),
+    ([Digit(*((byte,) for byte in range(0xF0, 0xF5))), *[_CONTINUATION] * 3], 0x10000),
+]
+"""The digits of characters of two to four bytes, and the first code point that is spelled so."""
 
 
 class Spelling:
@@ -56,41 +73,31 @@ class Spelling:
     def __init__(self, bounds: tuple[int, ...], classes: tuple[int, ...]) -> None:
         self.classes = max(classes) + 1
         self.edges: list[tuple[Edge, ...]] = []
-        self.below: list[int] = [1 << number for number in range(self.classes)]
-        """The classes that each place leads to, as bits."""
         self._places: dict[tuple[Edge, ...], int] = {}
-        self._even: dict[tuple[int, int, int], int] = {}
+        self._even: dict[tuple[int, int, Digit], int] = {}
         # Surrogates and what lies beyond Unicode belong to no class; no run begins among surrogates.
         self._bounds, self._class_of = list(bounds), list(classes)
         for first, last in ((FIRST_SURROGATE, AFTER_SURROGATES), (CODE_POINTS, _BEYOND)):
             at, behind = bisect_left(self._bounds, first), bisect_right(self._bounds, last)
             resumed = self._class_of[behind - 1]
             self._bounds[at:behind], self._class_of[at:behind] = [first, last], [NOWHERE, resumed]
-        self._blocks: dict[tuple[tuple[int, ...], int], int] = {}
 
     @cached_property
     def table(self) -> NDArray[np.integer]:
         """``int[P, 256]``: the place that each byte leads to."""
-        found = np.full((len(self.below), 256), NOWHERE, dtype=np.int32)
-        for place, edges in enumerate(self.edges, self.classes):
+        found = np.full((self.classes + len(self.edges), 256), NOWHERE, dtype=np.int32)
+        for row, edges in zip(found[self.classes :], self.edges, strict=True):
             for first, last, target in edges:
-                found[place, first : last + 1] = target
+                row[first : last + 1] = target
         return found
 
     @cached_property
-    def leads_to(self) -> NDArray[np.bool_]:
-        """``bool[P, C]``: whether bytes lead from each place to each class."""
-        size = -(-self.classes // 8)
-        bits = np.frombuffer(b"".join(classes.to_bytes(size, "little") for classes in self.below), np.uint8)
-        return np.unpackbits(bits.reshape(-1, size), axis=1, count=self.classes, bitorder="little").view(bool)
-
-    @cached_property
     def depths(self) -> NDArray[np.int64]:
-        """``int64[P, C]``: the least number of bytes from each place to each class, or :data:`FAR`."""
-        found = np.full((len(self.below), self.classes), FAR, dtype=np.int64)
+        """``int64[P, C]``: the least number of bytes from each place to each class, at least :data:`FAR` where none leads there."""
+        found = np.full((self.classes + len(self.edges), self.classes), FAR, dtype=np.int64)
         np.fill_diagonal(found, 0)
         for place, edges in enumerate(self.edges, self.classes):
-            found[place] = np.minimum(found[[target for _, _, target in edges]].min(axis=0) + 1, FAR)
+            np.add(found[[*{target for _, _, target in edges}]].min(axis=0), 1, out=found[place])
         return found
 
     def byte_class(self, closing: int | None) -> NDArray[np.integer]:
@@ -114,79 +121,52 @@ class Spelling:
         if key not in self._places:
             self._places[key] = self.classes + len(self.edges)
             self.edges.append(key)
-            self.below.append(reduce(or_, (self.below[target] for _, _, target in key)))
         return self._places[key]
 
-    def digits(self, base: int, radices: Sequence[Digit], least: int = 0) -> int:
-        """Return the place from which digits tell the code point: ``base`` and what the digits give.
+    def digits(self, base: int, radices: Sequence[Digit], least: int = 0) -> Iterator[Edge]:
+        """Yield the edges of the bytes of a digit, from which on digits tell the code point: ``base`` and what the digits give.
 
         Parameters
         ----------
         base
             The code point with all digits zero.
         radices
-            Of each digit to come: the bytes of each of its values.
+            The digits to come.
         least
             Lesser code points are not spelled here.
         """
-        size = prod(map(len, radices))
-        if base + size <= least:
-            return NOWHERE
-        run = bisect_right(self._bounds, base)
-        if base >= least and self._bounds[run] >= base + size:
-            return self._evenly(self._class_of[run - 1], radices)
-        below, children = size // len(radices[0]), list[int]()
-        if below > 1:
-            while len(children) < len(radices[0]):
-                place = base + below * len(children)
-                run = bisect_right(self._bounds, place)
-                # Neighbours that lie within one run are alike.
-                alike = (min(self._bounds[run], base + size) - place) // below if place >= least else 0
-                children += (
-                    [self._evenly(self._class_of[run - 1], radices[1:])] * alike
-                    if alike
-                    else [self.digits(place, radices[1:], least)]
-                )
-            return self.fork(radices[0], children)
-        last = bisect_left(self._bounds, base + size)
-        cuts = [base, *self._bounds[run:last], base + size]
-        numbers = zip(self._class_of[run - 1 : last], pairwise(cuts), strict=True)
-        block = tuple(chain.from_iterable([number] * (b - a) for number, (a, b) in numbers))
-        key = block, id(radices[0])  # digits are constants
-        if key not in self._blocks:
-            self._blocks[key] = self.fork(radices[0], block)
-        return self._blocks[key]
+        digit, rest, children = radices[0], radices[1:], list[int]()
+        size = prod(one.base for one in rest)
+        end = base + size * digit.base
+        while len(children) < digit.base:
+            place = base + size * len(children)
+            # Neighbours that lie within one run are alike.
+            run = bisect_right(self._bounds, place)
+            number, last = (NOWHERE, least) if place < least else (self._class_of[run - 1], self._bounds[run])
+            alike = (min(last, end) - place) // size
+            children += [self._evenly(number, rest)] * alike or [self.place(self.digits(place, rest, least))]
+        for byte, value in digit.ways:
+            yield byte, byte, children[value]
 
-    def fork(self, digit: Digit, children: Sequence[int]) -> int:
-        """Return the place from which each value of a digit leads to its child."""
-        return self.place((byte, byte, children[value]) for byte, value in _in_order(digit)[0])
+    def class_of(self, code: int) -> int:
+        """Return the class of a code point."""
+        return self._class_of[bisect_right(self._bounds, code) - 1]
 
     def _evenly(self, number: int, radices: Sequence[Digit]) -> int:
         """Return the place from which any digits lead to the class ``number``."""
         if number == NOWHERE or not radices:
             return number
-        key = number, len(radices), id(radices[0])  # digits are constants, and tell those behind them
+        key = number, len(radices), radices[0]  # which tells those behind it
         if key not in self._even:
             below = self._evenly(number, radices[1:])
-            self._even[key] = self.place((first, last, below) for first, last in _in_order(radices[0])[1])
+            self._even[key] = self.place((first, last, below) for first, last in radices[0].runs)
         return self._even[key]
 
-    def in_utf8(self, without: str = "") -> list[Edge]:
-        """Return the edges by which characters are spelled in UTF-8, but for those ASCII ones in ``without``."""
-        edges = [
-            (byte, byte, self._class_of[bisect_right(self._bounds, byte) - 1])
-            for byte in range(0x80)
-            if chr(byte) not in without
-        ]
-        for leads, length, least in (
-            (range(0xC2, 0xE0), 1, 0x80),
-            (range(0xE0, 0xF0), 2, 0x800),
-            (range(0xF0, 0xF5), 3, 0x10000),
-        ):
-            for lead in leads:
-                base = (lead & (0x3F >> length)) << 6 * length
-                edges.append((lead, lead, self.digits(base, [CONTINUATION] * length, least)))
-        return edges
+    def in_utf8(self, without: str = "") -> Iterator[Edge]:
+        """Yield the edges by which characters are spelled in UTF-8, but for those ASCII ones in ``without``."""
+        yield from ((byte, byte, self.class_of(byte)) for byte in range(0x80) if chr(byte) not in without)
+        for radices, least in _UTF8:
+            yield from self.digits(0, radices, least)
 
 
 def utf8(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:

@@ -320,11 +320,16 @@ RAW_ASCII = "".join(chr(code) for code in range(0x80) if chr(code) not in NOT_RA
 SHORT = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 """The character that each letter stands for after a backslash."""
 
-HEX: Digit = tuple(tuple({ord(f"{digit:x}"), ord(f"{digit:X}")}) for digit in range(16))
-"""The hexadecimal digit, in either case."""
+_VALUES = [{ord(f"{digit:x}"), ord(f"{digit:X}")} for digit in range(16)]
+"""The hexadecimal digits, in either case."""
 
-AFTER_HIGH: list[Digit] = [HEX, HEX, ((BACKSLASH,),), ((U,),), (HEX[0xD],), HEX[0xC:], HEX, HEX]
-"""The digits after the first two digits of a high surrogate, d8 to db: two more, and the low surrogate, dc00 to dfff."""
+HEX = Digit(*_VALUES)
+
+_BELOW_D, _ABOVE_D, _BELOW_SURROGATES = Digit(*_VALUES[:0xD]), Digit(*_VALUES[0xE:]), Digit(*_VALUES[:8])
+
+_BETWEEN = [Digit([BACKSLASH]), Digit([U]), Digit(_VALUES[0xD])]
+_PAIR = [Digit(*_VALUES[8:12]), HEX, HEX, *_BETWEEN, Digit(*_VALUES[0xC:]), HEX, HEX]
+"""The digits of a pair of surrogates behind ``\\ud``."""
 
 
 @lru_cache(maxsize=4096)
@@ -400,14 +405,13 @@ def composed_of(strings: StringSet, *, ascii: bool) -> Composed:
 def in_json(bounds: tuple[int, ...], classes: tuple[int, ...], *, below: int = 0x100) -> tuple[Spelling, int]:
     """Return the spelling of characters inside a JSON string, by bytes ``below`` one and by escapes, and where it begins."""
     spelling = Spelling(bounds, classes)
-    surrogate = spelling.fork(
-        HEX[:12],
-        [spelling.digits(0xD000 + (digit << 8), [HEX, HEX]) for digit in range(8)]
-        + [spelling.digits(0x10000 + (digit << 18), AFTER_HIGH) for digit in range(4)],
-    )
-    firsts = [spelling.digits(first << 12, [HEX] * 3) if first != 0xD else surrogate for first in range(16)]
-    escapes = [(ord(letter), ord(letter), spelling.digits(ord(meant), ())) for letter, meant in SHORT.items()]
-    escapes.append((U, U, spelling.fork(HEX, firsts)))
+    behind_d = [*spelling.digits(0xD000, [_BELOW_SURROGATES, HEX, HEX]), *spelling.digits(0x10000, _PAIR)]
+    surrogate = spelling.place(sorted(behind_d))
+    firsts = [(byte, byte, surrogate) for byte in _VALUES[0xD]]
+    for base, digit in ((0, _BELOW_D), (0xE000, _ABOVE_D)):
+        firsts += spelling.digits(base, [digit, HEX, HEX, HEX])
+    escapes = [(ord(letter), ord(letter), spelling.class_of(ord(meant))) for letter, meant in SHORT.items()]
+    escapes.append((U, U, spelling.place(sorted(firsts))))
     escape = spelling.place(sorted(escapes))
     raw = [edge for edge in spelling.in_utf8(NOT_RAW) if edge[0] < below]
     return spelling, spelling.place(sorted([*raw, (BACKSLASH, BACKSLASH, escape)]))
