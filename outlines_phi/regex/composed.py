@@ -52,8 +52,8 @@ class Composed:
     def __init__(
         self, code: CodeAutomaton, in_bytes: InBytes, closing: int | None = None, cuts: Sequence[int] = ()
     ) -> None:
-        graph, root = in_bytes(tuple(code.bounds.tolist()), tuple(code.classes.tolist()))
-        classes, states = graph.classes, len(code)
+        graph, states = in_bytes(code.bounds, code.classes), len(code)
+        root, classes = graph.root, graph.classes
         self._code, self._graph, self._root, self._closing = code, graph, root, closing
         self._cuts, self.most = cuts, cuts[-1] if cuts else 0
         self._accepting = code.accepting.astype(np.int64)

@@ -50,10 +50,10 @@ LARGE, LARGE_IN_GROUPS = 50_000, 500_000
 def compile_in_parts(pattern: str) -> ByteAutomaton | Composed:
     """Compile as :func:`compile_regex`, without an automaton over bytes where that has many states."""
     code = _whole(pattern, RUST)
-    graph, root = utf8(tuple(code.bounds.tolist()), tuple(code.classes.tolist()))
+    graph = utf8(code.bounds, code.classes)
     # Within a character a state is told by where the classes lead that it may be of.
     ways = np.array([len(np.unique(column)) for column in code.targets.T])
-    within = ((graph.depths[graph.classes : root] < FAR) * ways).max(axis=1, initial=0)
+    within = ((graph.depths[graph.classes : graph.root] < FAR) * ways).max(axis=1, initial=0)
     most = LARGE if code.position is None else LARGE_IN_GROUPS
     return Composed(code, utf8) if len(code) + within.sum() > most else compile_regex(pattern)
 

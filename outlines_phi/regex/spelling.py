@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from math import prod
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..automata.automaton import DEAD, UNREACHABLE, ByteAutomaton
+from ..numerics.cache import kept
 from .code_automaton import CodeAutomaton, numbered
 from .code_points import AFTER_SURROGATES, CODE_POINTS, FIRST_SURROGATE
 
@@ -20,6 +20,9 @@ NOWHERE = -1
 
 FAR = 1 << 40
 """More bytes than there are."""
+
+_ASCII = 0x80
+"""The characters that are spelled in one byte."""
 
 _BEYOND = 0x140000
 """After the last number that four bytes of UTF-8 may spell."""
@@ -56,23 +59,64 @@ _CONTINUATION = Digit(*((byte,) for byte in range(0x80, 0xC0)))
 """The digit to base 64 of UTF-8."""
 
 _UTF8 = [
-    ([Digit(*((byte,) for byte in range(0xC0, 0xE0))), _CONTINUATION], 0x80),
+    ([Digit(*((byte,) for byte in range(0xC0, 0xE0))), _CONTINUATION], _ASCII),
     ([Digit(*((byte,) for byte in range(0xE0, 0xF0))), *[_CONTINUATION] * 2], 0x800),
     ([Digit(*((byte,) for byte in range(0xF0, 0xF5))), *[_CONTINUATION] * 3], 0x10000),
 ]
 """The digits of characters of two to four bytes, and the first code point that is spelled so."""
 
 
-class Spelling:
-    """The spellings of all classes of characters: a decision graph over bytes. Equal parts are one.
+class Graph(NamedTuple):
+    """The spellings of all classes of characters: a decision graph over bytes.
 
-    A leaf is a class of characters; a class has the number of its leaf. Every other place has runs of bytes that lead
-    to places before it, so that places are in the order in which they can be worked off.
+    A leaf is a class of characters; a class has the number of its leaf. Bytes lead from every other place to places before it, so
+    that places are in the order in which they can be worked off.
+
+    Attributes
+    ----------
+    root
+        The place where characters begin, which is the last one.
+    table
+        ``int[P, 256]``: the place that each byte leads to, or :data:`NOWHERE`.
+    depths
+        ``int64[P, C]``: the least number of bytes from each place to each class, at least :data:`FAR` where none leads there.
     """
 
+    root: int
+    table: NDArray[np.integer]
+    depths: NDArray[np.int64]
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return self.depths.shape[1]
+
+    def byte_class(self, closing: int | None) -> NDArray[np.integer]:
+        """Return ``int[256]``, the class of each byte: no place tells those of one apart; the byte that closes is alone."""
+        ways = np.vstack([self.table[self.classes :], np.arange(256) == (NOWHERE if closing is None else closing)])
+        return numbered(np.ascontiguousarray(ways.T))
+
+    def merged(self, class_of: NDArray[np.integer]) -> Graph:
+        """Return the graph in which each class is the one that ``class_of`` says."""
+        own, classes = self.classes, int(class_of.max()) + 1
+        number = np.concatenate([class_of, np.arange(classes, classes + len(self.table) - own), [NOWHERE]])
+        table = np.full((classes + len(self.table) - own, 256), NOWHERE, dtype=np.int32)
+        table[classes:] = number[self.table[own:]]
+        depths = np.full((len(table), classes), FAR, dtype=np.int64)
+        np.fill_diagonal(depths, 0)
+        order = class_of.argsort(kind="stable")
+        used, first = np.unique(class_of[order], return_index=True)
+        depths[classes:, used] = np.minimum.reduceat(self.depths[own:, order], first, axis=1)
+        return Graph(self.root - own + classes, table, depths)
+
+
+@final
+class Spelling:
+    """The making of a :class:`Graph`, of which equal parts are one."""
+
     def __init__(self, bounds: tuple[int, ...], classes: tuple[int, ...]) -> None:
-        self.classes = max(classes) + 1
-        self.edges: list[tuple[Edge, ...]] = []
+        self._classes = max(classes) + 1
+        self._edges: list[tuple[Edge, ...]] = []
         self._places: dict[tuple[Edge, ...], int] = {}
         self._even: dict[tuple[int, int, Digit], int] = {}
         # Surrogates and what lies beyond Unicode belong to no class; no run begins among surrogates.
@@ -82,28 +126,17 @@ class Spelling:
             resumed = self._class_of[behind - 1]
             self._bounds[at:behind], self._class_of[at:behind] = [first, last], [NOWHERE, resumed]
 
-    @cached_property
-    def table(self) -> NDArray[np.integer]:
-        """``int[P, 256]``: the place that each byte leads to."""
-        found = np.full((self.classes + len(self.edges), 256), NOWHERE, dtype=np.int32)
-        for row, edges in zip(found[self.classes :], self.edges, strict=True):
+    def graph(self, root: int) -> Graph:
+        """Return the graph, of which ``root`` was made last."""
+        size = self._classes + len(self._edges)
+        table = np.full((size, 256), NOWHERE, dtype=np.int32)
+        depths = np.full((size, self._classes), FAR, dtype=np.int64)
+        np.fill_diagonal(depths, 0)
+        for place, edges in enumerate(self._edges, self._classes):
             for first, last, target in edges:
-                row[first : last + 1] = target
-        return found
-
-    @cached_property
-    def depths(self) -> NDArray[np.int64]:
-        """``int64[P, C]``: the least number of bytes from each place to each class, at least :data:`FAR` where none leads there."""
-        found = np.full((self.classes + len(self.edges), self.classes), FAR, dtype=np.int64)
-        np.fill_diagonal(found, 0)
-        for place, edges in enumerate(self.edges, self.classes):
-            np.add(found[[*{target for _, _, target in edges}]].min(axis=0), 1, out=found[place])
-        return found
-
-    def byte_class(self, closing: int | None) -> NDArray[np.integer]:
-        """Return ``int[256]``, the class of each byte: no place tells those of one apart; the byte that closes is alone."""
-        ways = np.vstack([self.table[self.classes :], np.arange(256) == (NOWHERE if closing is None else closing)])
-        return numbered(np.ascontiguousarray(ways.T))
+                table[place, first : last + 1] = target
+            np.add(depths[[*{target for _, _, target in edges}]].min(axis=0), 1, out=depths[place])
+        return Graph(root, table, depths)
 
     def place(self, edges: Iterable[Edge]) -> int:
         """Return the place with these edges, in the order of their bytes."""
@@ -119,8 +152,8 @@ class Spelling:
         if not key:
             return NOWHERE
         if key not in self._places:
-            self._places[key] = self.classes + len(self.edges)
-            self.edges.append(key)
+            self._places[key] = self._classes + len(self._edges)
+            self._edges.append(key)
         return self._places[key]
 
     def digits(self, base: int, radices: Sequence[Digit], least: int = 0) -> Iterator[Edge]:
@@ -164,19 +197,38 @@ class Spelling:
 
     def in_utf8(self, without: str = "") -> Iterator[Edge]:
         """Yield the edges by which characters are spelled in UTF-8, but for those ASCII ones in ``without``."""
-        yield from ((byte, byte, self.class_of(byte)) for byte in range(0x80) if chr(byte) not in without)
+        yield from ((byte, byte, self.class_of(byte)) for byte in range(_ASCII) if chr(byte) not in without)
         for radices, least in _UTF8:
             yield from self.digits(0, radices, least)
 
 
-def utf8(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
-    """Return the spelling of characters in UTF-8, and where it begins."""
-    spelling = Spelling(bounds, classes)
-    return spelling, spelling.place(spelling.in_utf8())
+InBytes = Callable[[NDArray[np.integer], NDArray[np.integer]], Graph]
+"""Spelling of characters, by the first of each run of them and its class."""
 
 
-InBytes = Callable[[tuple[int, ...], tuple[int, ...]], tuple[Spelling, int]]
-"""Spelling of characters, by the first of each run of them and its class: the decision graph, and its root."""
+def spelling_of(root_of: Callable[[Spelling], int]) -> InBytes:
+    """Return the spelling of which a function makes the root: once for all classes that are alike beyond ASCII."""
+
+    @kept
+    def told_apart(bounds: tuple[int, ...], classes: tuple[int, ...]) -> Graph:
+        spelling = Spelling((*range(_ASCII), *bounds), (*range(_ASCII), *classes))
+        return spelling.graph(root_of(spelling))
+
+    def graph(bounds: NDArray[np.integer], classes: NDArray[np.integer]) -> Graph:
+        at = int(bounds.searchsorted(_ASCII, "right"))
+        beyond = classes[at - 1 :].tolist()
+        number = {each: _ASCII + n for n, each in enumerate(dict.fromkeys(beyond))}
+        found = told_apart((_ASCII, *bounds[at:].tolist()), tuple(map(number.__getitem__, beyond)))
+        in_ascii = np.repeat(classes[:at], np.diff(bounds[:at], append=_ASCII))
+        return found.merged(np.array([*in_ascii, *number]))
+
+    return graph
+
+
+@spelling_of
+def utf8(spelling: Spelling) -> int:
+    """Return the root of the spelling of characters in UTF-8."""
+    return spelling.place(spelling.in_utf8())
 
 
 def spelled(automaton: CodeAutomaton, in_bytes: InBytes, *, closing: int | None = None) -> ByteAutomaton:
@@ -191,7 +243,7 @@ def spelled(automaton: CodeAutomaton, in_bytes: InBytes, *, closing: int | None 
     closing
         A byte that ends a member; ``None`` if members end by themselves.
     """
-    graph, root = in_bytes(tuple(automaton.bounds.tolist()), tuple(automaton.classes.tolist()))
+    graph = in_bytes(automaton.bounds, automaton.classes)
     alive = np.flatnonzero(automaton.distances != UNREACHABLE)
     if not len(alive):
         return ByteAutomaton(np.zeros((1, 1), np.int32), np.zeros(256, np.uint8), DEAD, np.zeros(1, dtype=bool))
@@ -206,10 +258,10 @@ def spelled(automaton: CodeAutomaton, in_bytes: InBytes, *, closing: int | None 
     # What leads to the same is the same state, wherever it occurs.
     within = {bytes(4 * len(some)): DEAD}
     behind = len(alive) + int(closing is not None)
-    for place in range(graph.classes, root):
+    for place in range(graph.classes, graph.root):
         found = numbered(np.ascontiguousarray(leads[after[place]].T), within)
         leads[place] = np.where(found == DEAD, DEAD, found + behind)
-    tops = leads[after[root]].T
+    tops = leads[after[graph.root]].T
     accepting = np.zeros(behind + len(within), dtype=bool)
     if closing is None:
         accepting[1 : 1 + len(alive)] = automaton.accepting[alive]

@@ -21,7 +21,7 @@ from ...regex.code_automaton import CodeAutomaton, Interval, check_states, is_wi
 from ...regex.code_points import CODE_POINTS, CodePoints, characters, others
 from ...regex.composed import Composed
 from ...regex.patterns import searched
-from ...regex.spelling import Digit, Spelling
+from ...regex.spelling import Digit, Spelling, spelling_of
 from ...regex.syntax_tree import DIALECTS, Chars, Repeat
 
 MULTIPLIED = 1_000
@@ -397,14 +397,12 @@ def composed_of(strings: StringSet, *, ascii: bool) -> Composed:
     UnsupportedError
         A length is greater than an automaton can count.
     """
-    in_bytes = in_ascii if ascii else in_json
-    return Composed(strings.automaton or strings.code_automaton, in_bytes, QUOTE, strings.cuts)
+    code = strings.automaton or strings.code_automaton
+    return Composed(code, in_ascii if ascii else in_json, QUOTE, strings.cuts)
 
 
-@kept
-def in_json(bounds: tuple[int, ...], classes: tuple[int, ...], *, below: int = 0x100) -> tuple[Spelling, int]:
-    """Return the spelling of characters inside a JSON string, by bytes ``below`` one and by escapes, and where it begins."""
-    spelling = Spelling(bounds, classes)
+def _in_json(spelling: Spelling, *, below: int = 0x100) -> int:
+    """Return the root of the spelling of characters inside a JSON string, by bytes ``below`` one and by escapes."""
     behind_d = [*spelling.digits(0xD000, [_BELOW_SURROGATES, HEX, HEX]), *spelling.digits(0x10000, _PAIR)]
     surrogate = spelling.place(sorted(behind_d))
     firsts = [(byte, byte, surrogate) for byte in _VALUES[0xD]]
@@ -414,8 +412,8 @@ def in_json(bounds: tuple[int, ...], classes: tuple[int, ...], *, below: int = 0
     escapes.append((U, U, spelling.place(sorted(firsts))))
     escape = spelling.place(sorted(escapes))
     raw = [edge for edge in spelling.in_utf8(NOT_RAW) if edge[0] < below]
-    return spelling, spelling.place(sorted([*raw, (BACKSLASH, BACKSLASH, escape)]))
+    return spelling.place(sorted([*raw, (BACKSLASH, BACKSLASH, escape)]))
 
 
-in_ascii = partial(in_json, below=0x80)
-"""The same without raw UTF-8."""
+in_json, in_ascii = spelling_of(_in_json), spelling_of(partial(_in_json, below=0x80))
+"""The spellings of characters inside a JSON string; without raw UTF-8."""

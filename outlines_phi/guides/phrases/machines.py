@@ -85,9 +85,10 @@ class CharacterReader:
             reading_of[ord(character)] = BROKEN + kinds
         reading_of[FIRST_SURROGATE:AFTER_SURROGATES] = reading_of[FIRST_SURROGATE - 1]  # no run begins among those
         bounds = np.flatnonzero(np.diff(reading_of, prepend=-1))
-        graph, root = utf8(tuple(bounds.tolist()), tuple(reading_of[bounds].tolist()))
+        graph = utf8(bounds, reading_of[bounds])
         places, after = explored(
-            [root], lambda place: [to if to >= graph.classes else root for to in graph.table[place].tolist()]
+            [graph.root],
+            lambda place: [to if to >= graph.classes else graph.root for to in graph.table[place].tolist()],
         )
         found = graph.table[list(places)]
         completes = np.where(found < graph.classes, found, NOTHING).astype(np.int32)
