@@ -309,16 +309,18 @@ class Product(NamedTuple):
             # [frontier x C, T]
             after = np.stack([table[frontier[:, i]] for i, table in enumerate(tables)], axis=-1).reshape(-1, width)
             live = np.flatnonzero(after[:, :needed].all(axis=1) & after.any(axis=1))
-            before, after = len(number), after[live]
-            keys = np.ascontiguousarray(after).view(f"V{4 * width}").ravel().tolist()
-            numbers = np.array([number.setdefault(key, len(number) + 1) for key in keys], dtype=np.int32)
+            after, new = np.ascontiguousarray(after[live]), list[int]()
+            keys = after.view(f"V{4 * width}").ravel().tolist()
+            for n, key in enumerate(keys):
+                if key not in number:
+                    number[key] = len(number) + 1
+                    new.append(n)
             check(len(number))
             row = np.zeros(len(frontier) * columns, dtype=np.int32)
-            row[live] = numbers
+            row[live] = [number[key] for key in keys]
             targets.append(row.reshape(-1, columns))
-            if len(number) > before:
-                found, place = np.unique(numbers, return_index=True)
-                states.append(after[place[found > before]])
+            if new:
+                states.append(after[new])
                 pending.append(states[-1])
         places = np.concatenate(states)
         matched = np.stack([a.accepting[places[:, i]] for i, a in enumerate(automata)], axis=1)
@@ -327,10 +329,10 @@ class Product(NamedTuple):
 
 def joint_classes(classes: Sequence[NDArray[np.integer]]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Intersect partitions of the bytes: ``uint8[256]``, the class of each byte, and the first byte of each class."""
-    _, first, byte_class = np.unique(
-        np.stack([np.zeros(256, np.uint8), *classes]), axis=1, return_index=True, return_inverse=True
-    )
-    return byte_class.reshape(-1).astype(np.uint8), first
+    found, first = np.zeros(256, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    for each in classes:
+        _, first, found = np.unique(found << 8 | each, return_index=True, return_inverse=True)
+    return found.astype(np.uint8), first
 
 
 def position_between(first: int, last: int, parts: int) -> int:

@@ -267,15 +267,9 @@ def compared(x: Fraction) -> Told:
         return sign * (-1 if read < len(parts[part]) else order or -int(part == _WHOLE and places > 0))
 
     def after(at: _Compared, digit: int) -> _Compared:
+        """Return the place after a digit that is less than the one of ``x``, the same or greater: -1, 0 or 1."""
         sign, part, read, order = at
-        if part == _SETTLED:
-            return at
-        if part == _WHOLE and read == len(
-            parts[_WHOLE]
-        ):  # no zeros lead, so a number with more digits is the greater one
-            return settled(sign)
-        ours = int(parts[part][read : read + 1] or 0)
-        order = order or (digit > ours) - (digit < ours)
+        order = order or digit
         if part == _WHOLE:
             return sign, part, read + 1, order
         return settled(sign * order) if order else (sign, part, min(read + 1, places), 0)
@@ -285,9 +279,16 @@ def compared(x: Fraction) -> Told:
         if not at[0]:
             minus = settled(-1) if x > 0 else (-1, _WHOLE, 0, 0)
             at = settled(1) if x < 0 else (1, _WHOLE, 0, 0)
-        same = at[1:] == (_WHOLE, len(parts[_WHOLE]), 0)
-        point = (at[0], _BEHIND, 0, 0) if same else settled(told(at))
-        return [minus, point, *(after(at, digit) for digit in range(10))]
+        sign, part, read, order = at
+        if part == _SETTLED:
+            return [minus, *[at] * 11]
+        if part == _WHOLE and read == len(parts[_WHOLE]):
+            # No zeros lead, so a number with more digits is the greater one.
+            point = settled(told(at)) if order else (sign, _BEHIND, 0, 0)
+            return [minus, point, *[settled(sign)] * 10]
+        ours = int(parts[part][read : read + 1] or 0)
+        less, same, more = (after(at, digit) for digit in (-1, 0, 1))
+        return [minus, settled(told(at)), *[less] * ours, same, *[more] * (9 - ours)]
 
     return Told.of((0, _WHOLE, 0, 0), steps, told)
 
