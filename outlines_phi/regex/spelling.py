@@ -177,7 +177,8 @@ class Spelling:
             run = bisect_right(self._bounds, place)
             number, last = (NOWHERE, least) if place < least else (self._class_of[run - 1], self._bounds[run])
             alike = (min(last, end) - place) // size
-            children += [self._evenly(number, rest)] * alike or [self.place(self.digits(place, rest, least))]
+            below = self._evenly(number, rest) if alike else self.place(self.digits(place, rest, least))
+            children += [below] * max(alike, 1)
         for byte, value in digit.ways:
             yield byte, byte, children[value]
 

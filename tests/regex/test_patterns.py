@@ -313,6 +313,8 @@ def test_a_place_is_counted_in_lines_and_what_matches_nothing_is_said(
         (r"(?s)(.{0,30}){0,20}", 4_802),
         ("[^,].{0,40},x", 411),
         ("(?i)[^a]{0,30}[^b]{0,30}", 482),
+        (r"\s+a", 11),
+        ("[😀-😂]b", 7),
     ],
 )
 def test_outlines_alone_would_not_come_back(pattern: str, states: int) -> None:
