@@ -77,9 +77,8 @@ class Method:
     sampler: str
     phi: Phi
     options: SMC | None  # the sampler where it is not the estimator's own
-    proposal: (
-        ProposalPhi | None
-    )  # its distribution is computed where the language can be enumerated; ``None``: draws have to tell
+    # Its distribution is computed where the language can be enumerated; ``None``: draws have to tell.
+    proposal: ProposalPhi | None
     independent: bool  # whether ``n`` draws of one call are independent and distributed as a draw in a call of its own
 
     @property
