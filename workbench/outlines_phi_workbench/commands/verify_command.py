@@ -17,11 +17,12 @@ from rich.text import Text
 from outlines_phi import UnsupportedError, Vocabulary
 from outlines_phi.cli.app import FAILED, Debug
 from outlines_phi.cli.command_options import RegexOption, Schema, Type
-from outlines_phi.cli.inputs import BUNDLED, load_tokenizer, read_grammar_of, read_output_type
+from outlines_phi.cli.inputs import BUNDLED, load_tokenizer, read_output_type
 from outlines_phi.cli.terminal import bar
 from outlines_phi.guides import CFGGuide, JSONGuide, read_grammar
 from outlines_phi.guides.grammar.grammar import Grammar
-from outlines_phi.guides.grammar.notation.reader import NAMES, grammar_text
+from outlines_phi.guides.grammar.notation.reader import grammar_text
+from outlines_phi.numerics.cache import write_atomically
 from outlines_phi.numerics.checks import counted
 from outlines_phi.plugin.types.output_types import GrammarText, GuidanceText, JSONText, ThinkingText, to_language
 
@@ -87,22 +88,13 @@ def read_subject(
     grammar: str | None, given: tuple[str | None, Path | None, str | None], vocabulary: Vocabulary, **options: Any
 ) -> tuple[str, Subject]:
     """Return the name of a grammar, or of the type, schema or pattern that is ``given``, and what is verified of it."""
-    if grammar is not None:
-        if any(value is not None for value in given):
-            raise UnsupportedError("Give exactly one of them: a grammar was given beside --type, --schema or --regex.")
-        read, text = read_grammar_of(grammar, grammar), _text_in_lark(grammar)
-        return grammar, Subject.of_grammar(read, vocabulary, text, **options)
-    if all(value is None for value in given):
-        raise UnsupportedError(
-            f"Give a file in Lark's dialect or .gbnf, one of {', '.join(NAMES)} and dyck-n, or --type, --schema or --regex. There "
-            "is nothing to verify."
-        )
-    name, output_type = read_output_type(*given)
+    name, output_type = read_output_type(*given, grammar)
     match language := to_language(output_type):
         case GrammarText(text):
             return name, Subject.of_grammar(read_grammar(text), vocabulary, text, **options)
         case Grammar():
-            return name, Subject.of_grammar(language, vocabulary, **options)
+            source = None if grammar is None else _text_in_lark(grammar)
+            return grammar or name, Subject.of_grammar(language, vocabulary, source, **options)
         case GuidanceText() | ThinkingText():
             raise UnsupportedError(
                 "Give its parts, as regular expressions or JSON schemas. What the masks of a guidance grammar promise, or those "
@@ -120,17 +112,11 @@ def _write_certificate(path: Path, subject: Subject) -> None:
     """Write it before the checks run, so that what is refused costs little."""
     if not isinstance(subject.guide, CFGGuide):
         raise UnsupportedError("Give a grammar, or leave --certificate out. Certificates are of grammars.")
-    text = json.dumps(certify(subject.guide)) + "\n"
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UnsupportedError(
-            f"Give a file in a folder that is there. --certificate {path} cannot be written: {error.strerror}."
-        ) from error
+    write_atomically(path.resolve(), (json.dumps(certify(subject.guide)) + "\n").encode())
 
 
 def _text_in_lark(grammar: str) -> str | None:
-    """Return the text of a grammar of :func:`read_grammar_of`; ``None`` where it is in GBNF."""
+    """Return the text of a grammar that the command was given; ``None`` where it is in GBNF."""
     path = Path(grammar)
     if path.suffix == ".gbnf":
         return None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from outlines_phi import UnsupportedError
 from outlines_phi.automata.byte_machine import ByteMachine
@@ -45,9 +44,7 @@ def text_name(text: bytes) -> str:
     return "".join(map(shown, text.decode(errors="backslashreplace")))
 
 
-@final
-@dataclass(frozen=True)
-class Fault:
+class Fault(NamedTuple):
     """The reason that no member of the language goes on with a byte, or ends.
 
     ``kind`` is what refuses: ``language``, ``end``, ``budget`` or ``vocabulary``; ``what`` the state.
@@ -94,13 +91,12 @@ class GuideMachine(ByteMachine[int]):
     def fault(self, state: int, text: bytes) -> tuple[Fault, int] | None:
         """Return the fault at the first byte after which no member is left, with its offset; ``None`` where all are read."""
         for offset, byte in enumerate(text):
+            name, after = byte_name(byte), self.step(state, byte)
             if byte not in self._token:
-                because = f"No token writes {byte_name(byte)} alone, so it is not told what refuses."
-                return Fault("vocabulary", byte_name(byte), because), offset
-            after = self.step(state, byte)
+                because = f"No token writes {name} alone, so it is not told what refuses."
+                return Fault("vocabulary", name, because), offset
             if after is None:
-                because = f"{self.describe(state)}, and {byte_name(byte)} came."
-                return Fault("language", f"state {state}", because), offset
+                return Fault("language", f"state {state}", f"{self.describe(state)}, and {name} came."), offset
             state = after
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, final
+from typing import NamedTuple, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from outlines_phi.guides.guide import DEAD, UNREACHABLE
 from outlines_phi.guides.table import Moves
 
 from .guide_machine import Fault, GuideMachine, text_name
+
+Key = TypeVar("Key")
+Item = TypeVar("Item")
 
 ENOUGH = 1 << 30  # Tokens that no text needs: no limit
 LOOKED_AT = 1_000  # Masked tokens of a step of which it is found why
@@ -75,7 +78,6 @@ class Inspected:
     name: str
     guide: Guide
     budget: int | None = None  # the most tokens of a text, the end of sequence included; ``None`` for no limit
-    start: int | None = None  # the state in which a text begins, which a prompt may decide
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -90,8 +92,7 @@ class Inspected:
     @property
     def begin(self) -> TextPlace:
         """The place where a text begins."""
-        state = self.guide.start if self.start is None else self.start
-        return TextPlace(state, ENOUGH if self.budget is None else self.budget)
+        return TextPlace(self.guide.start, ENOUGH if self.budget is None else self.budget)
 
     def after(self, at: TextPlace, token: int) -> TextPlace:
         """Return the place behind a live ``token``."""
@@ -144,12 +145,12 @@ class Inspected:
         return [*steps, self._step(at, None)]
 
     def _step(self, at: TextPlace, token: int | None) -> TextStep:
-        moves, no_end = self.live(at)[1], self.why_masked(at, self.vocabulary.eos_ids[0])
-        led: dict[int, list[int]] = {}
-        for each, target in zip(moves.tokens.tolist(), moves.targets.tolist(), strict=True):
-            led.setdefault(target, []).append(each)
-        states = sorted(led, key=lambda state: -len(led[state]))[:GROUPS]
-        masked, looked_at = self._masked(at)
+        (mask, moves), no_end = self.live(at), self.why_masked(at, self.vocabulary.eos_ids[0])
+        led = _grouped(zip(moves.targets.tolist(), moves.tokens.tolist(), strict=True))
+        masked = np.flatnonzero(~mask)
+        masked = masked[:: -(-len(masked) // LOOKED_AT) or 1]
+        found = [refusal for token in masked.tolist() if (refusal := self.why_masked(at, token)) is not None]
+        refused = _grouped((each.fault[:2], each) for each in found)[:GROUPS]
         return TextStep(
             place=at,
             token=token,
@@ -159,27 +160,17 @@ class Inspected:
             live=len(moves.tokens),
             targets=len(led),
             groups=tuple(
-                self._group(led[state], f"state {state}", str(self._distance(state) or 0)) for state in states
+                self._group(several, f"state {s}", str(self._distance(s) or 0)) for s, several in led[:GROUPS]
             ),
-            masked=masked,
-            looked_at=looked_at,
+            masked=tuple(
+                self._group([each.token for each in several], ": ".join(what), several[0].fault.because)
+                for what, several in refused
+            ),
+            looked_at=len(masked),
             distance=self._distance(at.state),
             left=None if self.budget is None else at.remaining,
             refusal=None if token is None else self.why_masked(at, token),
         )
-
-    def _masked(self, at: TextPlace) -> tuple[tuple[TokenGroup, ...], int]:
-        """Return masked tokens by what refuses them, those of the most first, and how many were looked at."""
-        masked = np.flatnonzero(~self.live(at)[0])
-        masked = masked[:: -(-len(masked) // LOOKED_AT) or 1]
-        found: dict[tuple[str, str], list[Refusal]] = {}
-        for refusal in filter(None, (self.why_masked(at, token) for token in masked.tolist())):
-            found.setdefault((refusal.fault.kind, refusal.fault.what), []).append(refusal)
-        ordered = sorted(found.items(), key=lambda entry: -len(entry[1]))[:GROUPS]
-        named = (
-            ([each.token for each in several], ": ".join(key), several[0].fault.because) for key, several in ordered
-        )
-        return tuple(self._group(*group) for group in named), len(masked)
 
     def _group(self, tokens: list[int], label: str, said: str) -> TokenGroup:
         return TokenGroup(len(tokens), tuple(map(self.name_of, tokens[:SAMPLE])), label, said)
@@ -201,3 +192,11 @@ class Inspected:
                 f"Give a text that the tokenizer writes as it is, or another tokenizer. It writes {text!r:.80} as {written!r:.80}."
             )
         return ids
+
+
+def _grouped(pairs: Iterable[tuple[Key, Item]]) -> list[tuple[Key, list[Item]]]:
+    """Return the items of each key, those of the most first."""
+    groups: dict[Key, list[Item]] = {}
+    for key, item in pairs:
+        groups.setdefault(key, []).append(item)
+    return sorted(groups.items(), key=lambda group: -len(group[1]))

@@ -10,6 +10,7 @@ from typing import Any, final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from outlines_phi import UnsupportedError
+from outlines_phi.numerics.cache import make_folder, write_atomically
 
 from ..verification.verification import Verification
 from .inspected import Inspected
@@ -69,15 +70,9 @@ def build(inspection: Inspection, folder: Path, tell: Callable[[str], None] = la
         tell(text)
         contents[f"text-{number}.html"] = inspection.text(text).encode()
     contents |= {"index.html": inspection.states().encode(), "theorems.html": inspection.theorems().encode()}
-    try:
-        for path, content in contents.items():
-            target = folder / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
-    except OSError as error:
-        raise UnsupportedError(
-            f"Give a folder that can be written, by --output-dir. {folder} cannot be: {error.strerror}."
-        ) from error
+    for path, content in contents.items():
+        make_folder((folder / path).parent, f"--output-dir {folder}")
+        write_atomically(folder / path, content)
     return len(contents)
 
 

@@ -89,8 +89,8 @@ def test_a_certificate_is_written(cli: Cli, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "There is nothing to verify"),
-        (["json", "--regex", "a"], "beside"),
+        ([], "No output type was given"),
+        (["json", "--regex", "a"], "--regex and --grammar were given"),
         (["jsn"], "json"),
         (["missing.lark"], "cannot be read"),
         (["wrong.lark"], "nothing"),
