@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import re
 import sys
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, final
@@ -15,6 +17,7 @@ import regex
 from numpy.typing import NDArray
 
 from outlines_phi import UnsupportedError
+from outlines_phi.automata.byte_machine import closure
 from outlines_phi.guides.grammar.grammar import Terminal
 
 _PARSER = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
@@ -45,16 +48,18 @@ class Lexemes:
 
     def __init__(self, pattern: str, shortest: bool = False, dialect: str = "rust") -> None:
         self._pattern, self._shortest, self._dialect = pattern, shortest, dialect
-        self._silent: list[list[int]] = [[]]
-        self._edges: list[list[tuple[int, int, int]]] = [[]]  # by state: the first and the last byte, and the target
+        self._silent: dict[int, list[int]] = defaultdict(list)
+        # By state: the first and the last byte, and the target.
+        self._edges: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        self._new = itertools.count(1).__next__
         parsed = parsed_by_python(pattern, dialect)
         first, self._end = self._new(), 0
         self._build(parsed, parsed.state.flags, first, self._end)
-        into: dict[int, list[int]] = {}
-        for place, edges in enumerate(self._edges):
-            for target in (*self._silent[place], *(target for _, _, target in edges)):
-                into.setdefault(target, []).append(place)
-        self._useful = _reached([self._end], into)
+        into: dict[int, list[int]] = defaultdict(list)
+        for place in range(self._new()):
+            for target in (*self._silent[place], *(target for _, _, target in self._edges[place])):
+                into[target].append(place)
+        self._useful = frozenset(closure([self._end], into.__getitem__))
         self._after: dict[tuple[PatternReading, int], PatternReading | None] = {}
         self.start = self._closed([first])
 
@@ -76,9 +81,8 @@ class Lexemes:
         """Return the reading after one more byte; ``None`` if no lexeme begins so."""
         key = (reading, byte)
         if key not in self._after:
-            edges = (
-                () if self._shortest and self.matches(reading) else (e for place in reading for e in self._edges[place])
-            )
+            places = () if self._shortest and self.matches(reading) else reading
+            edges = (edge for place in places for edge in self._edges[place])
             self._after[key] = self._closed(target for low, high, target in edges if low <= byte <= high) or None
         return self._after[key]
 
@@ -88,12 +92,7 @@ class Lexemes:
 
     def _closed(self, places: Iterable[int]) -> PatternReading:
         """Return the states that are reached without reading, as far as they lead to the end."""
-        return frozenset(_reached(places, self._silent) & self._useful)
-
-    def _new(self) -> int:
-        self._silent.append([])
-        self._edges.append([])
-        return len(self._silent) - 1
+        return frozenset(closure(places, self._silent.__getitem__)) & self._useful
 
     def _character(self, characters: Intervals, here: int, there: int) -> None:
         """Add the ways that UTF-8 writes one of ``characters``; what is still to be read is shared by all."""
@@ -250,15 +249,3 @@ def spelled(low: int, high: int) -> Iterator[tuple[tuple[int, int], ...]]:
         yield from spelled(ends[0] + 1, high)
     else:
         yield tuple(zip(chr(low).encode(), chr(high).encode(), strict=True))
-
-
-def _reached(places: Iterable[int], steps: Any) -> set[int]:
-    """Return the states that ``steps`` lead to from ``places``, these included."""
-    found = set(places)
-    pending = list(found)
-    while pending:
-        here = pending.pop()
-        new = set(steps[here] if isinstance(steps, list) else steps.get(here, ())) - found
-        found |= new
-        pending += new
-    return found

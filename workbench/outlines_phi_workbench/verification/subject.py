@@ -120,7 +120,7 @@ class Subject:
     @cached_property
     def exploration(self) -> Exploration:
         """Guide and oracle side by side."""
-        return Exploration.of(self.guide, self.oracle, depth=self.depth, most=self.most)
+        return Exploration(self.guide, self.oracle, depth=self.depth, most=self.most)
 
     def law(self, *laws: str) -> CheckFinding:
         """Return the finding on laws of the exploration."""

@@ -11,9 +11,8 @@ import pytest
 from outlines_phi.cli.app import command
 from outlines_phi_workbench.commands import fidelity_command
 from outlines_phi_workbench.suite.experiment import Suite
+from tests.cli.conftest import Cli, refused
 from tests.cli.test_main import terminal
-
-from .conftest import Cli
 
 __all__ = ["terminal"]
 
@@ -59,8 +58,7 @@ def test_bad_input_is_refused_before_anything_is_loaded(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:
     monkeypatch.setattr(fidelity_command.Given, "load", lambda *_: pytest.fail("the model was loaded"))
-    result = cli("fidelity", *arguments)
-    assert result.exit_code == 2 and said in " ".join(result.stderr.split())
+    refused(cli("fidelity", *arguments), said)
 
 
 @pytest.mark.parametrize(("error", "code", "cells"), [(KeyboardInterrupt, 130, 3), (SystemExit, 1, 2)])
