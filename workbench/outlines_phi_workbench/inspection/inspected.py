@@ -5,26 +5,68 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeVar, final
+from itertools import groupby
+from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlines_phi import UnsupportedError, Vocabulary
 from outlines_phi.guides import Guide
-from outlines_phi.guides.guide import DEAD, UNREACHABLE
+from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
 from outlines_phi.guides.table import Moves
-
-from .guide_machine import Fault, GuideMachine, text_name
 
 Key = TypeVar("Key")
 Item = TypeVar("Item")
 
+MOST_STATES = 120  # States that are drawn, from the start on, beside those that texts lead to
+MOST_SHOWN = 12  # Ranges of a set of bytes that are written out
 ENOUGH = 1 << 30  # Tokens that no text needs: no limit
 LOOKED_AT = 1_000  # Masked tokens of a step of which it is found why
 GROUPS = 12  # Groups of live tokens, and of masked ones, that a step shows
 SAMPLE = 6  # Tokens of a group that are named
 MOST_TOKENS = 2_000  # Tokens of a text that is walked through
+
+
+_NAMED = {0x20: "␣", 0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
+
+
+def byte_name(byte: int) -> str:
+    """Name a byte: its character in ASCII, else two hexadecimal digits."""
+    return _NAMED.get(byte) or (chr(byte) if 0x20 < byte < 0x7F else f"\\x{byte:02x}")
+
+
+def byte_set(members: Iterable[int]) -> str:
+    """Name a set of bytes: one by itself, several as a character class of ranges, ``[0-9a-f]``."""
+    ordered = sorted(set(members))
+    if len(ordered) in (0, 1, 256):
+        return byte_name(ordered[0]) if len(ordered) == 1 else "any byte" if ordered else "no byte"
+    if len(ordered) > 128:
+        return f"all but {byte_set(set(range(256)).difference(ordered))}"
+    runs = [[byte for _, byte in run] for _, run in groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])]
+    names = [byte_name(run[0]) + "-" * (len(run) > 2) + byte_name(run[-1]) * (len(run) > 1) for run in runs]
+    return f"[{''.join(names[:MOST_SHOWN])}{'…' if len(names) > MOST_SHOWN else ''}]"
+
+
+def text_name(text: bytes) -> str:
+    """Name a text: UTF-8 as characters, the rest as escapes, blanks so that they can be seen."""
+
+    def shown(character: str) -> str:
+        escaped = character if character.isprintable() else character.encode("unicode_escape").decode()
+        return _NAMED.get(ord(character), escaped)
+
+    return "".join(map(shown, text.decode(errors="backslashreplace")))
+
+
+class Fault(NamedTuple):
+    """The reason that no member of the language goes on with a byte, or ends.
+
+    ``kind`` is what refuses: ``language``, ``end``, ``budget`` or ``vocabulary``; ``what`` the state.
+    """
+
+    kind: str
+    what: str
+    because: str  # a sentence
 
 
 class TextPlace(NamedTuple):
@@ -84,11 +126,6 @@ class Inspected:
         """The tokens."""
         return self.guide.vocabulary
 
-    @cached_property
-    def machine(self) -> GuideMachine:
-        """The guide, byte by byte."""
-        return GuideMachine(self.guide)
-
     @property
     def begin(self) -> TextPlace:
         """The place where a text begins."""
@@ -121,9 +158,9 @@ class Inspected:
         if not text and not end:
             because = "No guide allows an id without bytes; all ends of sequence count as the first one."
             return Refusal(token, name, Fault("vocabulary", "an id that writes nothing", because))
-        if end and (no_end := self.machine.no_end(at.state)) is not None:
+        if end and (no_end := self.no_end(at.state)) is not None:
             return Refusal(token, name, no_end)
-        if not end and (found := self.machine.fault(at.state, text)) is not None:
+        if not end and (found := self.fault(at.state, text)) is not None:
             return Refusal(token, name, found[0], text_name(text[: found[1]]))
         if target == DEAD:
             because = "Bytes go on behind it, and no tokens write them to the end."
@@ -192,6 +229,83 @@ class Inspected:
                 f"Give a text that the tokenizer writes as it is, or another tokenizer. It writes {text!r:.80} as {written!r:.80}."
             )
         return ids
+
+    @cached_property
+    def _single(self) -> dict[int, int]:
+        """The tokens of single bytes, which lead where longer ones do (grammar-theory.md, section 7)."""
+        found = {token[0]: number for number, token in enumerate(self.vocabulary.tokens) if len(token) == 1}
+        if not found:
+            raise UnsupportedError(
+                "Give a tokenizer with tokens of single bytes, as all of byte-level BPE have. This vocabulary has none, and what "
+                f"a {type(self.guide).__name__} refuses is found byte by byte."
+            )
+        return found
+
+    @cached_property
+    def _moves(self) -> dict[int, dict[int, int]]:
+        return {}
+
+    def moves(self, state: int) -> dict[int, int]:
+        """Return the state after each byte that ``state`` goes on with."""
+        if state not in self._moves:
+            found = {byte: self.guide.advance(state, token) for byte, token in self._single.items()}
+            self._moves[state] = {byte: target for byte, target in found.items() if target != DEAD}
+        return self._moves[state]
+
+    def ends(self, state: int) -> bool:
+        """Return True if the text may end."""
+        return self.guide.advance(state, self.vocabulary.eos_ids[0]) == DONE
+
+    def describe(self, state: int) -> str:
+        """Return a debugging picture of a state, with the bytes that may follow."""
+        return f"{self.guide.describe(state)[:300]}; {byte_set(self.moves(state))} may follow"
+
+    def fault(self, state: int, text: bytes) -> tuple[Fault, int] | None:
+        """Return the fault at the first byte after which no member is left, with its offset; ``None`` where all are read."""
+        for offset, byte in enumerate(text):
+            name, after = byte_name(byte), self.moves(state).get(byte)
+            if byte not in self._single:
+                because = f"No token writes {name} alone, so it is not told what refuses."
+                return Fault("vocabulary", name, because), offset
+            if after is None:
+                return Fault("language", f"state {state}", f"{self.describe(state)}, and {name} came."), offset
+            state = after
+        return None
+
+    def no_end(self, state: int) -> Fault | None:
+        """Return the reason that the text may not end; ``None`` where it may."""
+        return None if self.ends(state) else Fault("end", f"state {state}", f"No end: {self.describe(state)}.")
+
+    def graph(self, more: Sequence[int] = ()) -> dict[str, Any]:
+        """Return the first states from the start on, and ``more``, with the bytes between them; nodes and edges."""
+        states = dict.fromkeys([self.guide.start])
+        for state in (pending := list(states)):  # it grows
+            new = [target for target in dict.fromkeys(self.moves(state).values()) if target not in states]
+            new = new[: max(MOST_STATES - len(states), 0)]
+            states.update(dict.fromkeys(new))
+            pending += new
+        states.update(dict.fromkeys(more))
+        nodes = [
+            {
+                "id": f"s{state}",
+                "label": str(state),
+                "text": self.describe(state),
+                "start": state == self.guide.start,
+                "end": self.ends(state),
+            }
+            for state in states
+        ]
+        read: dict[tuple[int, int], list[int]] = {}
+        for state in states:
+            for byte, target in self.moves(state).items():
+                if target in states:
+                    read.setdefault((state, target), []).append(byte)
+        edges = [
+            {"source": f"s{source}", "target": f"s{target}", "label": byte_set(members)}
+            for (source, target), members in read.items()
+        ]
+        whole = all(target in states for state in states for target in self.moves(state).values())
+        return {"nodes": nodes, "edges": edges, "whole": whole}
 
 
 def _grouped(pairs: Iterable[tuple[Key, Item]]) -> list[tuple[Key, list[Item]]]:

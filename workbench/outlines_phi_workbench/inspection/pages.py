@@ -37,7 +37,7 @@ class Inspection:
 
     def states(self) -> str:
         """Return the page of the states."""
-        return self._page("states", self.inspected.machine.graph())
+        return self._page("states", self.inspected.graph())
 
     def theorems(self) -> str:
         """Return the page of the statements that masks and samplers rest on, with the verdicts of their checks."""
@@ -51,7 +51,7 @@ class Inspection:
         Raises :class:`UnsupportedError` where it is too long, or the tokenizer changes it.
         """
         steps = self.inspected.walk(self.inspected.tokens_of(self.encode, text))
-        return self._page("text", self.inspected.machine.graph([step.place.state for step in steps]), steps=steps)
+        return self._page("text", self.inspected.graph([step.place.state for step in steps]), steps=steps)
 
     def _page(self, view: str, graph: Any, **shown: Any) -> str:
         loader = PackageLoader(__package__, "page")
