@@ -32,6 +32,11 @@ class Truth:
     reference: Reference | None = None  # every member with its probabilities, where the language was enumerated
     source: str  # in words
 
+    @property
+    def mask_tv(self) -> float | None:
+        """The TV of plain masking."""
+        return None if self.texts is None or self.masked is None else total_variation(self.masked, self.texts)
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
