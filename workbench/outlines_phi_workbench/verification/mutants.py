@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple, final
@@ -20,7 +20,6 @@ from outlines_phi.guides.grammar.spanner import Spanner
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Row
 from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
 
-from .guide_checks import CHECKS
 from .subject import Check, CheckFinding, Subject
 
 DEPTH, NODES = 3, 100  # How far a wrong guide is followed, in how many nodes at most
@@ -320,12 +319,12 @@ def engine_mutations(subject: Subject) -> tuple[Mutation, ...]:
     return ()
 
 
-def found_out(right: Subject, mutations: Iterable[Mutation]) -> CheckFinding:
+def found_out(right: Subject, mutations: Iterable[Mutation], checks: Sequence[Check]) -> CheckFinding:
     """Try the mutants of the guide that is right; all should be found out, and the remark says by which checks."""
     found, cases = dict[str, list[str]](), 0
     assert right.exploration.nodes  # an error of the right guide is none of a mutant
     for mutation in mutations:
-        said = tried(right, mutation, Random(mutation.name))
+        said = tried(right, mutation, Random(mutation.name), checks)
         cases += said != NOWHERE
         if said is None:
             return CheckFinding.of(cases, DEPTH, f"a guide that {mutation.name} was not found out")
@@ -334,7 +333,7 @@ def found_out(right: Subject, mutations: Iterable[Mutation]) -> CheckFinding:
     return CheckFinding.of(cases, DEPTH, None, remark)
 
 
-def tried(right: Subject, mutation: Mutation, rng: Random, checks: Iterable[Check] = CHECKS) -> str | None:
+def tried(right: Subject, mutation: Mutation, rng: Random, checks: Iterable[Check]) -> str | None:
     """Return the first check that finds a mutant out, or what there is in the place of one; ``None`` where it is not found out."""
     try:
         if not (places := list(dict.fromkeys(mutation.places(right)))):
