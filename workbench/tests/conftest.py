@@ -1,3 +1,4 @@
 """The fixtures and hooks of the runtime's tests."""
 
-pytest_plugins = ["tests.conftest", "tests.cli.conftest"]
+from tests.cli.conftest import *  # noqa: F403
+from tests.conftest import *  # noqa: F403

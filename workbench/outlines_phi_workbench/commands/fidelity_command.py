@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,7 +24,7 @@ from ..suite.cells import Cell
 from ..suite.experiment import Suite
 from ..suite.grid import COLUMNS, LEGEND, Grid, Heading, draw_grid
 from ..suite.languages import QUICK, SUITE, Language, own
-from ..suite.methods import methods
+from ..suite.methods import chosen_of, methods
 
 FILES = ("fidelity.json", "fidelity.md", "fidelity.png")  # The files in the folder of the results
 QUICK_DRAWS = 120  # Draws per cell under `--quick`
@@ -147,13 +146,5 @@ def _suite(patterns: Names, quick: bool, max_new_tokens: int | None) -> list[Lan
             "Leave it out, or give prompts and an output type of your own: each language of the suite has a budget of its own, and "
             f"--max-new-tokens {max_new_tokens} was given."
         )
-    languages = [language for language in SUITE if not quick or language.name in QUICK]
-    if patterns is None:
-        return languages
-    known = [language.name for language in SUITE]
-    for pattern in patterns:
-        if not fnmatch.filter(known, pattern):
-            raise UnsupportedError(
-                f"Give some of {', '.join(known)}. --languages {pattern}: no language of the suite is called so."
-            )
-    return [language for language in SUITE if any(fnmatch.fnmatchcase(language.name, pattern) for pattern in patterns)]
+    names = None if patterns is None else chosen_of("language", patterns, [language.name for language in SUITE])
+    return [each for each in SUITE if (each.name in QUICK or not quick) and (names is None or each.name in names)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
@@ -128,8 +129,8 @@ def methods(estimators: Iterable[str] | None = None, samplers: Iterable[str] | N
     By default all estimators, with the samplers that :data:`SAMPLERS` shows them with.
     """
     known = known_estimators()
-    chosen = _known("estimator", known if estimators is None else estimators, known)
-    runners = _known("sampler", SAMPLERS if samplers is None else samplers, SAMPLERS)
+    chosen = chosen_of("estimator", known if estimators is None else estimators, known)
+    runners = chosen_of("sampler", SAMPLERS if samplers is None else samplers, SAMPLERS)
     shown = {name: (of or known) if samplers is None else known for name, (_, of) in SAMPLERS.items()}
     pairs = [(estimator, sampler) for sampler in runners for estimator in chosen if estimator in shown[sampler]]
     found = [(e, s) for e, s in pairs if s == DRAW or isinstance(known[e], ProposalPhi)]
@@ -141,13 +142,14 @@ def methods(estimators: Iterable[str] | None = None, samplers: Iterable[str] | N
     return [_method(estimator, known[estimator], sampler) for estimator, sampler in found]
 
 
-def _known(kind: str, names: Iterable[str], known: Iterable[str]) -> list[str]:
-    given = list(dict.fromkeys(names))
-    unknown = [name for name in given if name not in known]
+def chosen_of(kind: str, patterns: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Return the names that patterns such as ``dyck*`` match, in the order of the patterns; refused where one matches none."""
+    given, known = list(dict.fromkeys(patterns)), list(known)
+    unknown = [pattern for pattern in given if not fnmatch.filter(known, pattern)]
     if unknown or not given:
         said = f"There is no {kind} {', '.join(map(repr, unknown))}" if unknown else f"No {kind} was given"
-        raise UnsupportedError(f"{said}; expected some of {', '.join(map(repr, known))}.")
-    return given
+        raise UnsupportedError(f"Give some of {', '.join(known)}. {said}.")
+    return list(dict.fromkeys(name for pattern in given for name in fnmatch.filter(known, pattern)))
 
 
 def _method(estimator: str, phi: Phi, sampler: str) -> Method:

@@ -202,27 +202,24 @@ class CertifiedWalk(ProposalPhi):
                     "Give a larger tolerance or effort",
                     f"Enumeration did not reach tolerance={self.tolerance} when {used}",
                 )
-        return WalkEstimate([tree.root for tree in trees], run.table)
+        return WalkEstimate(LocalPhi().begin(run), [tree.root for tree in trees])
 
 
 @final
 @dataclass(frozen=True)
 class WalkEstimate(Estimate):
-    """The roots of the enumerated trees of a run."""
+    """The roots of the enumerated trees of a run, and masking in it."""
 
+    mask: Estimate
     roots: Sequence[Node]
-    table: Table
 
     def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
         """See :meth:`Estimate.scores`."""
-        log_p = log_p.clone()
-        for i, (row, state, left, tokens) in enumerate(
-            zip(prefixes.rows, prefixes.states, prefixes.remaining, prefixes.tokens, strict=True)
-        ):
-            log_p[i].add_(self.table.bias(state, left, log_p.device))
-            node: Node | None = self.roots[row]
+        scores = self.mask.scores(log_p, prefixes)
+        for row, root, tokens in zip(scores, map(self.roots.__getitem__, prefixes.rows), prefixes.tokens, strict=True):
+            node: Node | None = root
             for token in tokens:
                 node = node.children.get(token) if node is not None else None
             for token, child in (node.children if node is not None else {}).items():
-                log_p[i, token] += child.log_upper
-        return log_p
+                row[token] += child.log_upper
+        return scores
