@@ -1,13 +1,11 @@
-"""The lexemes of a pattern, by Thompson's construction over Python's own parse tree: a part of the oracle."""
+"""The lexemes of a pattern, by partial derivatives of Python's own parse tree: a part of the oracle."""
 
 from __future__ import annotations
 
 import importlib
-import itertools
 import re
 import sys
 import warnings
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, final
@@ -22,8 +20,6 @@ from outlines_phi.guides.grammar.grammar import Terminal
 
 _PARSER = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
-Intervals = tuple[tuple[int, int], ...]  # Code points: disjoint intervals, ascending, both ends included
-
 CATEGORIES = {
     "DIGIT": r"\p{Nd}",
     "SPACE": r"\p{White_Space}",
@@ -35,33 +31,27 @@ _STRING = re.compile(r"""(["'])\.\*\?\(\?<!\\\\\)\(\\\\\\\\\)\*\?\1""")
 """The strings of Lark's own library, between quotation marks of one kind: they end behind an even number of backslashes."""
 
 
-PatternReading = frozenset[int]  # The states of the automaton that the bytes so far lead to
+Ranges = tuple[tuple[int, int], ...]  # Of bytes, one after the other: the first and the last
+Term = tuple[Any, ...]
+"""The end of a pattern, ``()``, or a part of it with what comes behind: ranges of bytes, a class, several ways, or a repetition."""
+
+PatternReading = frozenset[Term]  # What the rest of a match may be after the bytes so far
 
 
 @final
 class Lexemes:
     """Byte strings that match a pattern as a whole, read one byte at a time; shares nothing with the automata of the engine.
 
-    Python's ``re`` parses the pattern and says what each character class holds. Where ``shortest``, a lexeme that has another one
-    as a beginning is none.
+    Partial derivatives (Antimirov, 1996) of Python's own parse tree; ``re`` says what each character class holds. Where
+    ``shortest``, a lexeme that has another one as a beginning is none.
     """
 
     def __init__(self, pattern: str, shortest: bool = False, dialect: str = "rust") -> None:
         self._pattern, self._shortest, self._dialect = pattern, shortest, dialect
-        self._silent: dict[int, list[int]] = defaultdict(list)
-        # By state: the first and the last byte, and the target.
-        self._edges: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        self._new = itertools.count(1).__next__
-        parsed = parsed_by_python(pattern, dialect)
-        first, self._end = self._new(), 0
-        self._build(parsed, parsed.state.flags, first, self._end)
-        into: dict[int, list[int]] = defaultdict(list)
-        for place in range(self._new()):
-            for target in (*self._silent[place], *(target for _, _, target in self._edges[place])):
-                into[target].append(place)
-        self._useful = frozenset(closure([self._end], into.__getitem__))
+        self._sequences: list[tuple[Any, ...]] = []
         self._after: dict[tuple[PatternReading, int], PatternReading | None] = {}
-        self.start = self._closed([first])
+        parsed = parsed_by_python(pattern, dialect)
+        self.start = self._closed(self._before(whole, ()) for whole in self._possible([parsed], parsed.state.flags))
 
     @classmethod
     def of(cls, terminal: Terminal) -> Lexemes:
@@ -81,74 +71,72 @@ class Lexemes:
         """Return the reading after one more byte; ``None`` if no lexeme begins so."""
         key = (reading, byte)
         if key not in self._after:
-            places = () if self._shortest and self.matches(reading) else reading
-            edges = (edge for place in places for edge in self._edges[place])
-            self._after[key] = self._closed(target for low, high, target in edges if low <= byte <= high) or None
+            terms = () if self._shortest and self.matches(reading) else reading
+            self._after[key] = self._closed(after for term in terms if term for after in _derived(term, byte)) or None
         return self._after[key]
 
     def matches(self, reading: PatternReading) -> bool:
         """Return True if the bytes so far are a lexeme."""
-        return self._end in reading
+        return () in reading
 
-    def _closed(self, places: Iterable[int]) -> PatternReading:
-        """Return the states that are reached without reading, as far as they lead to the end."""
-        return frozenset(closure(places, self._silent.__getitem__)) & self._useful
+    def _closed(self, terms: Iterable[Term]) -> PatternReading:
+        """Return the terms that begin with bytes, and the end, that others come to without reading."""
+        return frozenset(
+            term for term in closure(terms, self._silent) if not term or term[0][0] not in ("any", "repeat")
+        )
 
-    def _character(self, characters: Intervals, here: int, there: int) -> None:
-        """Add the ways that UTF-8 writes one of ``characters``; what is still to be read is shared by all."""
-        shared: dict[tuple[tuple[int, int], ...], int] = {(): there}
-        for low, high in characters:
-            for ranges in spelled(low, high):
-                for length in range(1, len(ranges)):
-                    rest = ranges[-length:]
-                    if rest not in shared:
-                        shared[rest] = self._new()
-                        self._edges[shared[rest]].append((*rest[0], shared[rest[1:]]))
-                self._edges[here].append((*ranges[0], shared[ranges[1:]]))
+    def _silent(self, term: Term) -> list[Term]:
+        match term:
+            case (("any", *ways), rest):
+                return [self._before(way, rest) for way in ways]
+            case (("repeat", least, most, inner), rest):
+                fewer = most if str(most) == "MAXREPEAT" else most - 1
+                again = self._before(inner, (("repeat", max(least - 1, 0), fewer, inner), rest))
+                return [again] * (most > 0) + [rest] * (least == 0)
+        return []
 
-    def _build(self, parsed: Any, flags: int, first: int, last: int) -> None:
-        """Add the ways from ``first`` to ``last`` that a sequence of Python's parse tree describes."""
-        here = first
+    def _before(self, number: int, rest: Term) -> Term:
+        """Return the term of a sequence, by its number, with ``rest`` behind it."""
+        for node in reversed(self._sequences[number]):
+            rest = (node, rest)
+        return rest
+
+    def _possible(self, several: Iterable[Any], flags: int) -> list[int]:
+        """Return the numbers of those sequences of Python's parse tree that something matches."""
+        return [number for parsed in several if ("any",) not in self._sequences[number := self._read(parsed, flags)]]
+
+    def _read(self, parsed: Any, flags: int) -> int:
+        """Return the number of a sequence of Python's parse tree, in which ``("any",)`` is of nothing."""
+        nodes: list[tuple[Any, ...]] = []
         for kind, given in parsed:
-            there = self._new()
-            self._piece(str(kind), given, flags, here, there)
-            here = there
-        self._silent[here].append(last)
+            match str(kind):
+                case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN" as name:
+                    node = ("class", *_written(name, given, self._dialect, flags), self._dialect, int(flags))
+                    nodes.append(node if spellings(*node[1:]) else ("any",))
+                case "BRANCH":
+                    nodes.append(("any", *self._possible(given[1], flags)))
+                case "SUBPATTERN":
+                    _, added, removed, inner = given
+                    nodes.append(("any", *self._possible([inner], (flags | added) & ~removed)))
+                case "MAX_REPEAT" | "MIN_REPEAT":
+                    least, most, inner = given
+                    repeated = self._possible([inner], flags)
+                    nodes += [("repeat", least, most, *repeated)] if repeated else [("any",)] * (least > 0)
+                case name:
+                    raise UnsupportedError(
+                        f"Write {self._pattern!r:.80} without assertions, references and atomic groups. It has what is not "
+                        f"regular, or not read alike everywhere ({name.lower()}), so nothing can be checked."
+                    )
+        self._sequences.append(tuple(nodes))
+        return len(self._sequences) - 1
 
-    def _piece(self, kind: str, given: Any, flags: int, here: int, there: int) -> None:
-        match kind:
-            case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":
-                written = _written(kind, given, self._dialect, flags)
-                self._character(members(*written, self._dialect, int(flags)), here, there)
-            case "BRANCH":
-                for branch in given[1]:
-                    self._build(branch, flags, here, there)
-            case "SUBPATTERN":
-                _, added, removed, inner = given
-                self._build(inner, (flags | added) & ~removed, here, there)
-            case "MAX_REPEAT" | "MIN_REPEAT":
-                least, most, inner = given
-                self._repeat(least, most, inner, flags, here, there)
-            case _:
-                raise UnsupportedError(
-                    f"Write {self._pattern!r:.80} without assertions, references and atomic groups. It has what is not regular, or "
-                    f"not read alike everywhere ({kind.lower()}), so nothing can be checked."
-                )
 
-    def _repeat(self, least: int, most: Any, inner: Any, flags: int, here: int, there: int) -> None:
-        endless = str(most) == "MAXREPEAT"
-        for number in range(least if endless else int(most)):
-            if number >= least:
-                self._silent[here].append(there)
-            after = self._new()
-            self._build(inner, flags, here, after)
-            here = after
-        if endless:
-            loop = self._new()
-            self._silent[here].append(loop)
-            self._build(inner, flags, loop, loop)
-            here = loop
-        self._silent[here].append(there)
+def _derived(term: Term, byte: int) -> Iterator[Term]:
+    """Yield what may come behind a byte in the place of a term that begins with bytes."""
+    head, rest = term
+    for (low, high), *more in spellings(*head[1:]) if head[0] == "class" else [head]:
+        if low <= byte <= high:
+            yield (tuple(more), rest) if more else rest
 
 
 def parsed_by_python(pattern: str, dialect: str) -> Any:
@@ -207,8 +195,8 @@ def _written(kind: str, given: Any, dialect: str, flags: int) -> tuple[str, bool
 
 
 @lru_cache(maxsize=4096)
-def members(text: str, negated: bool, dialect: str, flags: int) -> Intervals:
-    """Return the characters of a class: ``re`` is asked of each character that there is, in Rust's dialect ``regex``.
+def spellings(text: str, negated: bool, dialect: str, flags: int) -> tuple[Ranges, ...]:
+    """Return the UTF-8 of the characters of a class: ``re`` is asked of each character that there is, in Rust's dialect ``regex``.
 
     Where case is ignored, the dotted and the dotless I of Turkish are letters of their own, as in Unicode's simple case folding.
     """
@@ -220,7 +208,7 @@ def members(text: str, negated: bool, dialect: str, flags: int) -> Intervals:
     held = ~held if negated else held
     held[0xD800:0xE000] = False
     edges = np.flatnonzero(np.diff(held, prepend=False, append=False)).reshape(-1, 2)
-    return tuple((low, end - 1) for low, end in edges.tolist())
+    return tuple(ranges for low, end in edges.tolist() for ranges in spelled(low, end - 1))
 
 
 def _held(text: str, dialect: str, flags: int) -> NDArray[np.bool_]:
@@ -237,7 +225,7 @@ def _every_character() -> str:
     return "".join(map(chr, range(sys.maxunicode + 1)))
 
 
-def spelled(low: int, high: int) -> Iterator[tuple[tuple[int, int], ...]]:
+def spelled(low: int, high: int) -> Iterator[Ranges]:
     """Yield sequences of ranges of bytes, which together are the UTF-8 of the characters from ``low`` to ``high``."""
     ends = [end for end in (0x7F, 0x7FF, 0xFFFF) if low <= end < high]  # of the characters of one length
     for bits in (6, 12, 18) if high > 0x7F else ():
