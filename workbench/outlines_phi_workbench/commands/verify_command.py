@@ -16,8 +16,8 @@ from rich.text import Text
 
 from outlines_phi import UnsupportedError, Vocabulary
 from outlines_phi.cli.app import FAILED, Debug
-from outlines_phi.cli.command_options import RegexOption, Schema, Type
-from outlines_phi.cli.inputs import BUNDLED, load_tokenizer, read_output_type
+from outlines_phi.cli.command_options import Given, taking
+from outlines_phi.cli.inputs import load_tokenizer
 from outlines_phi.cli.terminal import bar
 from outlines_phi.guides import CFGGuide, JSONGuide, read_grammar
 from outlines_phi.guides.grammar.grammar import Grammar
@@ -30,7 +30,7 @@ from ..verification.certificate import certificate as certify
 from ..verification.subject import MEANINGS, Subject, Verdict
 from ..verification.verification import CHECKS, MOST, Verification
 from ..verification.verification import verify as run_checks
-from . import GrammarArgument
+from . import SUBJECT
 
 COLORS = {
     Verdict.EXHAUSTIVE: "green",
@@ -41,14 +41,9 @@ COLORS = {
 """Of the verdicts."""
 
 
+@taking(SUBJECT)
 def verify(
-    grammar: GrammarArgument = None,
-    type_: Type = None,
-    schema: Schema = None,
-    regex: RegexOption = None,
-    tokenizer: Annotated[
-        str, typer.Option(help=f"Folder or hub name of a tokenizer; {BUNDLED!r} for that of the small model.")
-    ] = BUNDLED,
+    given: Given,
     depth: Annotated[
         int | None,
         typer.Option(min=1, help="Most tokens of words, however many there are; by default as --most allows."),
@@ -65,10 +60,10 @@ def verify(
     Every statement has a verdict: EXHAUSTIVE, BOUNDED, or COUNTEREXAMPLE with a shortest witness, which is exit status 1. PROVED is
     said by the program that checks a --certificate alone.
     """
-    vocabulary = Vocabulary.from_tokenizer(load_tokenizer(tokenizer))
+    vocabulary = Vocabulary.from_tokenizer(load_tokenizer(given.tokenizer))
     with bar("reading", len(CHECKS)) as progress:
         limits = {"depth": depth, "most": None if depth else most}
-        name, subject = read_subject(grammar, (type_, schema, regex), vocabulary, **limits)
+        name, subject = read_subject(given, vocabulary, **limits)
         if certificate is not None:
             _write_certificate(certificate, subject)
         found = run_checks(
@@ -76,7 +71,7 @@ def verify(
         )
     if as_json:
         typer.echo(
-            json.dumps({"subject": name, "tokenizer": tokenizer, **found.as_dict()}, indent=2, ensure_ascii=False)
+            json.dumps({"subject": name, "tokenizer": given.tokenizer, **found.as_dict()}, indent=2, ensure_ascii=False)
         )
     else:
         print_verification(name, found, Console(highlight=False))
@@ -84,17 +79,15 @@ def verify(
         raise typer.Exit(FAILED)
 
 
-def read_subject(
-    grammar: str | None, given: tuple[str | None, Path | None, str | None], vocabulary: Vocabulary, **options: Any
-) -> tuple[str, Subject]:
-    """Return the name of a grammar, or of the type, schema or pattern that is ``given``, and what is verified of it."""
-    name, output_type = read_output_type(*given, grammar)
+def read_subject(given: Given, vocabulary: Vocabulary, **options: Any) -> tuple[str, Subject]:
+    """Return the name of what is verified, and its subject; ``options`` are other attributes of that."""
+    name, output_type = given.read_type()
     match language := to_language(output_type):
         case GrammarText(text):
             return name, Subject.of_grammar(read_grammar(text), vocabulary, text, **options)
         case Grammar():
-            source = None if grammar is None else _text_in_lark(grammar)
-            return grammar or name, Subject.of_grammar(language, vocabulary, source, **options)
+            source = None if given.grammar is None else _text_in_lark(given.grammar)
+            return given.grammar or name, Subject.of_grammar(language, vocabulary, source, **options)
         case GuidanceText() | ThinkingText():
             raise UnsupportedError(
                 "Give its parts, as regular expressions or JSON schemas. What the masks of a guidance grammar promise, or those "
