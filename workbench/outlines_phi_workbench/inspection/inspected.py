@@ -99,8 +99,6 @@ class TextStep(NamedTuple):
 
     place: TextPlace
     token: int | None
-    text: str
-    described: str
     why_no_end: str
     live: int  # how many tokens are live
     targets: int  # to how many states they lead
@@ -108,7 +106,6 @@ class TextStep(NamedTuple):
     masked: tuple[TokenGroup, ...]  # masked tokens by what refuses them
     looked_at: int  # of how many it was found why
     distance: int | None  # the fewest tokens to the end; ``None`` for no end
-    left: int | None  # the tokens that the limit leaves; ``None`` for no limit
     refusal: Refusal | None  # why ``token`` is masked, where it is
 
 
@@ -191,8 +188,6 @@ class Inspected:
         return TextStep(
             place=at,
             token=token,
-            text="" if token is None else self.name_of(token),
-            described=self.guide.describe(at.state)[:500],
             why_no_end="" if no_end is None else no_end.fault.because,
             live=len(moves.tokens),
             targets=len(led),
@@ -205,7 +200,6 @@ class Inspected:
             ),
             looked_at=len(masked),
             distance=self._distance(at.state),
-            left=None if self.budget is None else at.remaining,
             refusal=None if token is None else self.why_masked(at, token),
         )
 

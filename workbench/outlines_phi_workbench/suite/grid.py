@@ -65,10 +65,9 @@ class Grid:
 
     def table(self, heading: Heading, columns: Collection[str] = COLUMNS) -> TextTable:
         """Return the table of a language, with some of :data:`COLUMNS`."""
-        shown = [0, *(i for i, name in enumerate(COLUMNS, 1) if name in columns)]
-        head = ("", *COLUMNS)
-        rows = [[texts[i] for i in shown] for texts in map(row, self.of(heading))]
-        return TextTable([head[i] for i in shown], rows)
+        shown = ["", *(name for name in COLUMNS if name in columns)]
+        rows = [dict(zip(("", *COLUMNS), row(cell), strict=True)) for cell in self.of(heading)]
+        return TextTable(shown, [[texts[name] for name in shown] for texts in rows])
 
     def notes(self, heading: Heading) -> list[str]:
         """Return the remark on the cells of a language that hold no figures."""

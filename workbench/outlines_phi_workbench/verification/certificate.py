@@ -7,6 +7,7 @@ every mask is exact. What is written here is only looked for, and need not be tr
 from __future__ import annotations
 
 import random
+from functools import reduce
 from typing import Any, final
 
 import numpy as np
@@ -29,7 +30,6 @@ from .subject import shown
 MOST_ITEMS = 200_000  # A certificate has fewer items of Earley's algorithm, and arcs between places, than this
 SAMPLES, LONGEST = 12, 16  # How many texts masks are shown of, and how many tokens a text has at most
 _FORMAT = 1
-_NO_WORD: Word = ()
 
 
 def certificate(guide: CFGGuide, *, samples: int = SAMPLES, seed: int = 0) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _texts(guide: CFGGuide, count: int, rng: random.Random) -> list[Word]:
     """Return words of tokens that lead to different states, the empty one first: walks by the masks, class by class."""
     found: dict[int, Word] = {guide.start: ()} if count else {}
     for _ in range(20 * count):
-        state, word = guide.start, _NO_WORD
+        state, word = guide.start, Word()
         for _ in range(rng.randrange(1, LONGEST + 1) if len(found) < count else 0):
             row = guide.row(state)
             live = [place for place in np.flatnonzero(row.targets != NO_STATE).tolist() if place != EOS]
@@ -115,10 +115,7 @@ class _Witnesses:
     def sample(self, word: Word, tokens: NDArray[np.int64]) -> dict[str, Any]:
         """Return the mask of a guide after a word of tokens, with a verdict for each place that tokens lead to."""
         guide, text = self._guide, self._guide.vocabulary.decode(word)
-        state = guide.start
-        for token in word:
-            state = guide.advance(state, token)
-        row = guide.row(state)
+        row = guide.row(reduce(guide.advance, word, guide.start))
         read = guide.lexer.lex(text)
         assert read is not None
         lexed, before = read[0], guide.lexer.counted(read[1])

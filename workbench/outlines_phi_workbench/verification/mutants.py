@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from random import Random
 from typing import Any, NamedTuple, final
 
@@ -92,14 +93,15 @@ def _classes(right: Subject, state: int) -> list[int]:
     return list(kinds[kinds > EOS].tolist())
 
 
-def _two_in_one(right: Subject, place: tuple[int, int, int]) -> Guide:
-    def changed(state: int, row: Row) -> Row:
-        if state != place[0]:
-            return row
-        class_of = np.where(row.partition.class_of == place[2], place[1], row.partition.class_of)
-        return Row(Partition(class_of.astype(np.int32), row.partition.size), row.targets)
+def _in_one_row(
+    name: str, places: Callable[[Subject], Iterable[tuple[int, int, int]]], change: Callable[[Row, int, int], Row]
+) -> Mutation:
+    """Return the mutation of the row of one state; ``change`` is given the rest of a place."""
 
-    return Mutant(right.guide, changed)
+    def make(right: Subject, place: tuple[int, int, int]) -> Guide:
+        return Mutant(right.guide, lambda state, row: change(row, *place[1:]) if state == place[0] else row)
+
+    return Mutation(name, places, make)
 
 
 def _two_classes(right: Subject) -> Iterator[tuple[int, int, int]]:
@@ -107,17 +109,18 @@ def _two_classes(right: Subject) -> Iterator[tuple[int, int, int]]:
     return ((s, k, o) for s in kinds for k in kinds[s] for o in kinds[s] if k != o)
 
 
-def _leads_elsewhere(right: Subject, place: tuple[int, int, int]) -> Guide:
-    def changed(state: int, row: Row) -> Row:
-        at = (np.arange(len(row.targets)) == place[1]) & (state == place[0])
-        return Row(row.partition, np.where(at, place[2], row.targets))
-
-    return Mutant(right.guide, changed)
+def _in_one(row: Row, kind: int, other: int) -> Row:
+    class_of = np.where(row.partition.class_of == other, kind, row.partition.class_of)
+    return Row(Partition(class_of.astype(np.int32), row.partition.size), row.targets)
 
 
 def _other_states(right: Subject) -> Iterator[tuple[int, int, int]]:
     rows = {state: right.guide.row(state).targets for state in _states(right)}
     return ((s, k, o) for s in rows for k in _classes(right, s) for o in rows if o != rows[s][k])
+
+
+def _led_elsewhere(row: Row, kind: int, target: int) -> Row:
+    return Row(row.partition, np.where(np.arange(len(row.targets)) == kind, target, row.targets))
 
 
 DISTANCES: dict[str, tuple[bool, Callable[[int], int]]] = {
@@ -182,8 +185,8 @@ GUIDES = (
         "forbids what leads away from the end",
         lambda guide, state, t, k: np.where((t != DONE) & (guide.min_tokens_of(t) > guide.min_tokens(state)), DEAD, t),
     ),
-    Mutation("has two classes in one", _two_classes, _two_in_one),
-    Mutation("has a class that leads elsewhere", _other_states, _leads_elsewhere),
+    _in_one_row("has two classes in one", _two_classes, _in_one),
+    _in_one_row("has a class that leads elsewhere", _other_states, _led_elsewhere),
     *map(_promise, DISTANCES),
     *map(_rank, DISTANCES),
 )
@@ -351,10 +354,7 @@ def tried(right: Subject, mutation: Mutation, rng: Random, checks: Iterable[Chec
 def _differs(right: Subject, wrong: Subject) -> bool:
     """Return True if a row or a distance that was visited is another one."""
     for node in wrong.exploration.inner:
-        state = right.guide.start
-        for token in node.word:
-            state = right.guide.advance(state, token)
-        known = ((right.guide, state), (wrong.guide, node.state))
+        known = ((right.guide, reduce(right.guide.advance, node.word, right.guide.start)), (wrong.guide, node.state))
         mine, others = (guide.distances_after(at)[guide.partition_of(at).class_of] for guide, at in known)
         if len({guide.min_tokens(at) for guide, at in known}) > 1 or not np.array_equal(mine, others):
             return True

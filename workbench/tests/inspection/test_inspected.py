@@ -52,7 +52,7 @@ def test_a_walk_says_what_the_guide_has(name: str) -> None:
     state = of.guide.start
     for number, step in enumerate(steps):
         mask, moves = of.live(step.place)
-        assert step.place.state == state and step.left == 30 - number and step.distance == of.guide.min_tokens(state)
+        assert step.place == (state, 30 - number) and step.distance == of.guide.min_tokens(state)
         assert step.live == mask.sum() == sum(group.size for group in step.groups) or step.targets > len(step.groups)
         assert bool(step.why_no_end) != bool(mask[vocabulary().eos_ids[0]]) and step.targets == len(set(moves.targets))
         assert sum(group.size for group in step.masked) <= step.looked_at <= 1000
