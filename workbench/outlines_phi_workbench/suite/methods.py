@@ -129,8 +129,7 @@ def methods(estimators: Iterable[str] | None = None, samplers: Iterable[str] | N
     By default all estimators, with the samplers that :data:`SAMPLERS` shows them with.
     """
     known = known_estimators()
-    chosen = chosen_of("estimator", known if estimators is None else estimators, known)
-    runners = chosen_of("sampler", SAMPLERS if samplers is None else samplers, SAMPLERS)
+    chosen, runners = chosen_of("estimator", estimators, known), chosen_of("sampler", samplers, SAMPLERS)
     shown = {name: (of or known) if samplers is None else known for name, (_, of) in SAMPLERS.items()}
     pairs = [(estimator, sampler) for sampler in runners for estimator in chosen if estimator in shown[sampler]]
     found = [(e, s) for e, s in pairs if s == DRAW or isinstance(known[e], ProposalPhi)]
@@ -142,14 +141,20 @@ def methods(estimators: Iterable[str] | None = None, samplers: Iterable[str] | N
     return [_method(estimator, known[estimator], sampler) for estimator, sampler in found]
 
 
-def chosen_of(kind: str, patterns: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Return the names that patterns such as ``dyck*`` match, in the order of the patterns; refused where one matches none."""
-    given, known = list(dict.fromkeys(patterns)), list(known)
-    unknown = [pattern for pattern in given if not fnmatch.filter(known, pattern)]
+def chosen_of(kind: str, patterns: Iterable[str] | None, known: Iterable[str]) -> list[str]:
+    """Return the names that patterns such as ``dyck*``, or several by commas, match, in their order; by default all.
+
+    An :class:`UnsupportedError` where a pattern matches none.
+    """
+    names = list(known)
+    if patterns is None:
+        return names
+    given = [pattern.strip() for part in patterns for pattern in part.split(",") if pattern.strip()]
+    unknown = [pattern for pattern in given if not fnmatch.filter(names, pattern)]
     if unknown or not given:
         said = f"There is no {kind} {', '.join(map(repr, unknown))}" if unknown else f"No {kind} was given"
-        raise UnsupportedError(f"Give some of {', '.join(known)}. {said}.")
-    return list(dict.fromkeys(name for pattern in given for name in fnmatch.filter(known, pattern)))
+        raise UnsupportedError(f"Give some of {', '.join(names)}. {said}.")
+    return list(dict.fromkeys(name for pattern in given for name in fnmatch.filter(names, pattern)))
 
 
 def _method(estimator: str, phi: Phi, sampler: str) -> Method:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, final
 
@@ -112,50 +113,40 @@ class RegularCompletion:
         self._matrices = np.zeros((symbols, len(words.all), len(self._landing)), dtype=bool)
         for terminal, place, there in read:
             self._matrices[terminal, place, np.searchsorted(self._landing, there)] = True
-        self._solve()
-        self._contexts: dict[Word, dict[tuple[int, int], States]] = {}
+        size = -1
+        while size != (size := int(self._matrices.sum())):
+            for production in earley.grammar.productions:
+                self._matrices[production.head] |= self._product(production.body)
+        self._contexts: dict[Word, dict[int, States]] = {}
         self._answers: dict[Word, States] = {}
         self._steps: dict[tuple[int, States], States] = {}  # few distinct sets of places occur, again and again
 
     def completable(self, word: Word) -> States:
         """Return the places from which some words ``v`` lead to an end such that ``word + v`` is a derived word."""
         if word not in self._answers:
-            contexts = self._after(word)
             items = [item for item in self._earley.items(word) if item.dot or item.origin == len(word) == 0]
-            before = (self._before(self._rest(item), self._context(contexts, word, item)) for item in items)
+            before = (self._before(self._earley.bodies[item.production][item.dot :], word, item) for item in items)
             self._answers[word] = frozenset().union(*before)
         return self._answers[word]
 
-    def _rest(self, item: EarleyItem, skipped: int = 0) -> Word:
-        """Return the symbols that an item still needs, ``skipped`` ones left out."""
-        return self._earley.bodies[item.production][item.dot + skipped :]
-
-    def _context(self, contexts: dict[tuple[int, int], States], word: Word, item: EarleyItem) -> States:
-        """Return from where the whole is completed once the item's head is."""
-        known = contexts if item.origin == len(word) else self._after(word[: item.origin])
-        return known.get((self._earley.heads[item.production], item.origin), frozenset())
-
-    def _after(self, word: Word) -> dict[tuple[int, int], States]:
+    def _after(self, word: Word) -> dict[int, States]:
         """Return, per nonterminal begun at the end of ``word``, from where the whole is completed after it."""
-        if word in self._contexts:
-            return self._contexts[word]
-        here, items = len(word), self._earley.items(word)
-        contexts = {(self._earley.grammar.start, 0): self._ends} if not word else {}
-        waiting = [(item, symbol) for item in items if (symbol := self._earley.next_symbol(item)) is not None]
-        changed = True
-        while changed:
-            changed = False
-            for item, symbol in waiting:
-                known = contexts.get((symbol, here), frozenset())
-                after = known | self._before(self._rest(item, 1), self._context(contexts, word, item))
-                if after != known:
-                    contexts[symbol, here] = after
-                    changed = True
-        self._contexts[word] = contexts
-        return contexts
+        if word not in self._contexts:
+            # Items that were begun here are completed by what is found so far.
+            found = self._contexts[word] = defaultdict(frozenset)
+            if not word:
+                found[self._earley.grammar.start] = self._ends
+            before = None
+            while before != (before := dict(found)):
+                for item in self._earley.items(word):
+                    if (symbol := self._earley.next_symbol(item)) is not None:
+                        rest = self._earley.bodies[item.production][item.dot + 1 :]
+                        found[symbol] |= self._before(rest, word, item)
+        return self._contexts[word]
 
-    def _before(self, symbols: Word, states: States) -> States:
-        """Return the places from which ``symbols`` lead into ``states``."""
+    def _before(self, symbols: Word, word: Word, item: EarleyItem) -> States:
+        """Return the places from which ``symbols`` lead to where the whole is completed once the head of ``item`` is."""
+        states = self._after(word[: item.origin])[self._earley.heads[item.production]]
         for symbol in reversed(symbols):
             if (key := (symbol, states)) not in self._steps:
                 into = self._matrices[symbol][:, np.isin(self._landing, list(states))].any(axis=1)
@@ -163,19 +154,6 @@ class RegularCompletion:
                 self._steps[key] = before | states if symbol in self._earley.empty else before
             states = self._steps[key]
         return states
-
-    def _solve(self) -> None:
-        """Find the least solution, in rounds over the productions whose symbols have changed."""
-        productions = self._earley.grammar.productions
-        changed = set(range(len(self._matrices)))
-        while changed:
-            before, changed = changed, set()
-            for head, body in ((p.head, p.body) for p in productions if not before.isdisjoint(p.body)):
-                found = self._matrices[head] | self._product(body)
-                if (found != self._matrices[head]).any():
-                    self._matrices[head] = found
-                    changed.add(head)
-                    before.add(head)
 
     def _product(self, body: Word) -> NDArray[np.bool_]:
         product, is_empty = np.zeros_like(self._matrices[0]), True
