@@ -65,7 +65,10 @@ def verify(
         limits = {"depth": depth, "most": None if depth else most}
         name, subject = read_subject(given, vocabulary, **limits)
         if certificate is not None:
-            _write_certificate(certificate, subject)
+            if not isinstance(subject.guide, CFGGuide):
+                raise UnsupportedError("Give a grammar, or leave --certificate out. Certificates are of grammars.")
+            # Before the checks run, so that what is refused costs little.
+            write_atomically(certificate.resolve(), (json.dumps(certify(subject.guide)) + "\n").encode())
         found = run_checks(
             subject, lambda check: progress.move(CHECKS.index(check), description=f"{check.id} {check.statement}")
         )
@@ -99,13 +102,6 @@ def read_subject(given: Given, vocabulary: Vocabulary, **options: Any) -> tuple[
             assert isinstance(guide, JSONGuide)  # what is read here has no other part
             return name, Subject.of_json(guide, fault=fault, **options)
     return name, Subject.of_pattern(language, vocabulary, **options)
-
-
-def _write_certificate(path: Path, subject: Subject) -> None:
-    """Write it before the checks run, so that what is refused costs little."""
-    if not isinstance(subject.guide, CFGGuide):
-        raise UnsupportedError("Give a grammar, or leave --certificate out. Certificates are of grammars.")
-    write_atomically(path.resolve(), (json.dumps(certify(subject.guide)) + "\n").encode())
 
 
 def _text_in_lark(grammar: str) -> str | None:

@@ -188,7 +188,9 @@ class Experiment:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FidelityWarning)  # the cell says it
             results = self._draw(method)
-            singles = [self._sample(method, 1, 1, (1, i))[0].counts for i in range(self._singles(method))]
+            few = not self.finite or isinstance(method.proposal, CertifiedWalk)  # a tree costs the same every time
+            apart = range(FREE_SINGLE if few else SINGLE)
+            singles = [self._sample(method, 1, 1, (1, i))[0].counts for i in apart]
         texts = [text for draws in results for text in draws.texts]
         log_w = np.array([log_w for draws in results for log_w in _weights(draws, truth.log_phi)])
         cell = replace(
@@ -266,10 +268,6 @@ class Experiment:
         )
         table = Table(FSMGuide.from_automaton(compile_regex(ANY_TEXT), vocabulary))
         return replace(self.request, table=table, constraint=constraint.over(vocabulary))
-
-    def _singles(self, method: Method) -> int:
-        few = not self.finite or isinstance(method.proposal, CertifiedWalk)  # a tree costs the same every time
-        return FREE_SINGLE if few else SINGLE
 
     def _texts(self, p: Mapping[Ids, float]) -> dict[str, float]:
         """Return the distribution of the texts, all tokenizations of one summed; normalised."""

@@ -101,7 +101,7 @@ def row(cell: Cell) -> list[str]:
         cell.method,
         f"{'>= ' if cell.how == 'groups' else ''}{number(cell.tv)}" if measured else "0 (theorem)",
         change_of(cell),
-        _noise(cell),
+        f"{'+-' if cell.how == 'weights' else ''}{number(cell.floor)}" if cell.floor else "-",
         number(cell.tv_tokens),
         number(cell.kl),
         number(cell.ess),
@@ -138,12 +138,6 @@ def change_of(cell: Cell) -> str:
 def is_noise(cell: Cell) -> bool:
     """Return True if draws of ``mu*`` itself could well have shown the distance."""
     return cell.how in ("draws", "groups") and cell.tv is not None and cell.tv < 2 * (cell.floor or 0.0)
-
-
-def _noise(cell: Cell) -> str:
-    if not cell.floor:
-        return "-"
-    return f"+-{number(cell.floor)}" if cell.how == "weights" else number(cell.floor)
 
 
 COLORS = "#1c2330 #e4572e #f2a541 #8f5bd6 #2e86ab #1b998b #6a994e #bc4b83 #7a6c5d #4059ad #c1121f #588157".split()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple, cast, final
@@ -14,7 +14,6 @@ from outlines_phi.guides.grammar.lexer import START
 from outlines_phi.guides.grammar.parser import ERROR
 from outlines_phi.guides.guide import DEAD
 
-from .exploration import Pair
 from .mutants import GUIDES, engine_mutations, found_out, near
 from .oracle import GrammarOracle
 from .subject import Check, CheckFinding, Subject, Verdict, shown
@@ -51,7 +50,8 @@ def classes_are_alike(subject: Subject) -> CheckFinding:
     """Tokens of one class lead to the same, so it is enough to try one of each."""
     vocabulary, explored, cases = subject.guide.vocabulary, subject.exploration, 0
     every = np.flatnonzero(np.fromiter(map(len, vocabulary.tokens), np.int64, len(vocabulary)))
-    nodes = spread(explored.inner, READ // max(len(every), 1))
+    inner, most = explored.inner, max(READ // max(len(every), 1), 1)
+    nodes = inner[:: -(-len(inner) // most) or 1]  # from all of them
     for node in nodes:
         row = subject.guide.row(node.state)
         kinds, chosen = row.partition.class_of[every], explored.tokens(row.partition)
@@ -66,8 +66,8 @@ def classes_are_alike(subject: Subject) -> CheckFinding:
             if begun if target == DEAD else other < 0 or not subject.oracle.alike(point, other):
                 place = int((which.reshape(-1) == number).argmax())
                 return subject.covered(cases, (*node.word, int(every[place])), "is not what stands for it")
-    remark = f"all tokens, after {len(nodes):,} of {len(explored.inner):,} pairs of states"
-    return subject.covered(cases, None, remark, all=len(nodes) == len(explored.inner))
+    remark = f"all tokens, after {len(nodes):,} of {len(inner):,} pairs of states"
+    return subject.covered(cases, None, remark, all=len(nodes) == len(inner))
 
 
 @check("S9", "Lark says the same terminals", of_grammar)
@@ -143,11 +143,6 @@ def productive(subject: Subject) -> CheckFinding:
             if fault := subject.fault(subject.guide.vocabulary.decode(word)):
                 return subject.covered(found.cases, word, fault)
     return found
-
-
-def spread(nodes: Sequence[Pair], most: int) -> Sequence[Pair]:
-    """Return about ``most`` of the nodes, from all of them."""
-    return nodes[:: -(-len(nodes) // max(most, 1)) or 1]
 
 
 @check("T10", "what is allowed begins a member")
