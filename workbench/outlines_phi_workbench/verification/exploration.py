@@ -13,7 +13,8 @@ from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Row
 from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
 
-from .oracle import FAILED, Oracle, PatternOracle
+from .lexemes import Lexemes
+from .oracle import FAILED, Oracle
 
 Word = tuple[int, ...]
 
@@ -146,7 +147,7 @@ class Exploration:
         self.tally("fewest").count(not ends or promised == 1, node.word, "may end, and promises more")
         one_byte = self._lengths[tokens] == 1
         if not isinstance(self.oracle.machine, Machine):
-            nearer = allowed & (one_byte | isinstance(self.oracle.machine, PatternOracle)) & (ranked + 1 < promised)
+            nearer = allowed & (one_byte | isinstance(self.oracle.machine, Lexemes)) & (ranked + 1 < promised)
             self._compare("fewest", nearer, node, tokens, "is nearer to the end than was promised")
             lowest = ends or bool((allowed & (ranked + 1 == promised)).any())
             self.tally("fewest").count(lowest, node.word, "promises less than one more than after a token")

@@ -6,7 +6,7 @@ import importlib
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, final
 
@@ -15,10 +15,12 @@ import regex
 from numpy.typing import NDArray
 
 from outlines_phi import UnsupportedError
-from outlines_phi.automata.byte_machine import closure
+from outlines_phi.automata.byte_machine import ByteMachine, closure
 from outlines_phi.guides.grammar.grammar import Terminal
 
 _PARSER = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
+
+BYTES = tuple(bytes([byte]) for byte in range(256))
 
 CATEGORIES = {
     "DIGIT": r"\p{Nd}",
@@ -39,15 +41,17 @@ PatternReading = frozenset[Term]  # What the rest of a match may be after the by
 
 
 @final
-class Lexemes:
+class Lexemes(ByteMachine[PatternReading]):
     """Byte strings that match a pattern as a whole, read one byte at a time; shares nothing with the automata of the engine.
 
     Partial derivatives (Antimirov, 1996) of Python's own parse tree; ``re`` says what each character class holds. Where
-    ``shortest``, a lexeme that has another one as a beginning is none.
+    ``shortest``, a lexeme that has another one as a beginning is none. ``letters`` are what texts are made of.
     """
 
-    def __init__(self, pattern: str, shortest: bool = False, dialect: str = "rust") -> None:
-        self._pattern, self._shortest, self._dialect = pattern, shortest, dialect
+    def __init__(
+        self, pattern: str, shortest: bool = False, dialect: str = "rust", *, letters: Sequence[bytes] = BYTES
+    ) -> None:
+        self._pattern, self._shortest, self._dialect, self._letters = pattern, shortest, dialect, letters
         self._sequences: list[tuple[Any, ...]] = []
         self._after: dict[tuple[PatternReading, int], PatternReading | None] = {}
         parsed = parsed_by_python(pattern, dialect)
@@ -67,17 +71,27 @@ class Lexemes:
             )
         return cls(pattern, shortest, "python")
 
-    def step(self, reading: PatternReading, byte: int) -> PatternReading | None:
+    def step(self, place: PatternReading, byte: int) -> PatternReading | None:
         """Return the reading after one more byte; ``None`` if no lexeme begins so."""
-        key = (reading, byte)
+        key = (place, byte)
         if key not in self._after:
-            terms = () if self._shortest and self.matches(reading) else reading
+            terms = () if self._shortest and self.ends(place) else place
             self._after[key] = self._closed(after for term in terms if term for after in _derived(term, byte)) or None
         return self._after[key]
 
-    def matches(self, reading: PatternReading) -> bool:
+    def ends(self, place: PatternReading) -> bool:
         """Return True if the bytes so far are a lexeme."""
-        return () in reading
+        return () in place
+
+    def is_live(self, place: PatternReading) -> bool:
+        """Return True if it is completed: by bytes always, by longer letters if a search finds how."""
+        if self._letters == BYTES:
+            return bool(place)
+
+        def further(here: PatternReading) -> list[PatternReading]:
+            return [after for letter in self._letters if (after := self.read(letter, here)) is not None]
+
+        return any(map(self.ends, closure([place], further)))
 
     def _closed(self, terms: Iterable[Term]) -> PatternReading:
         """Return the terms that begin with bytes, and the end, that others come to without reading."""

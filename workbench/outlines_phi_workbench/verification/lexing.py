@@ -129,7 +129,7 @@ class Lexing(LongestMatch):
         return tuple((t, after) for t, read in reading if (after := self._lexemes[t].step(read, byte)) is not None)
 
     def label(self, reading: Readings) -> Word:
-        found, of = {t for t, read in reading if self._lexemes[t].matches(read)}, self.terminals
+        found, of = {t for t, read in reading if self._lexemes[t].ends(read)}, self.terminals
         found |= {t for t, each in enumerate(of) if each.of and found.issuperset(each.of)}
         return tuple(sorted(found, key=lambda t: (-of[t].priority, not of[t].literal, -len(of[t].of), t))[:1])
 

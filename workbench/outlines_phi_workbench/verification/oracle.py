@@ -10,10 +10,9 @@ from outlines_phi.automata.byte_machine import ByteMachine, closure
 from outlines_phi.guides.grammar.grammar import Grammar
 
 from .earley import Earley, RegularCompletion
-from .lexemes import Lexemes
+from .lexemes import BYTES
 from .lexing import START, EmittedWords, Lexing, Word
 
-BYTES = tuple(bytes([byte]) for byte in range(256))
 PAIRS = 200  # How many pairs of points are compared to tell two of them apart
 FAILED = -1  # Instead of a point: the text cannot begin a member
 
@@ -158,26 +157,3 @@ class GrammarOracle(ByteMachine[Cut]):
     def _completion(self) -> RegularCompletion:
         assert self._places  # which are the first of the words
         return RegularCompletion(self.earley, self._words)
-
-
-@final
-class PatternOracle(ByteMachine[Any]):
-    """The texts that a regular expression, in the syntax that Python and the crate ``regex`` share, matches as a whole."""
-
-    def __init__(self, pattern: str, letters: Iterable[bytes] = BYTES) -> None:
-        self.pattern, self._letters = pattern, tuple(letters)
-        self._lexemes = Lexemes(pattern)
-        self.start = self._lexemes.start
-
-    def step(self, point: Any, byte: int) -> Any:
-        return self._lexemes.step(point, byte)
-
-    def ends(self, point: Any) -> bool:
-        return self._lexemes.matches(point)
-
-    def is_live(self, point: Any) -> bool:
-        """Return True if it is completed: by bytes always, by longer letters if a search finds how."""
-        if self._letters == BYTES:
-            return bool(point)
-        further = lambda here: {self.read(letter, here) for letter in self._letters} - {None}  # noqa: E731
-        return any(map(self.ends, closure([point], further)))
