@@ -125,13 +125,10 @@ class _Witnesses:
             if (target := int(spans.target[place])) != DEAD:
                 emitted = guide.spanner.words[spans.word[place]]
                 outcomes.append([target, list(emitted), self._verdict(before + emitted, target)])
-        last = guide.lexer.flush(lexed)
-        is_end = bool(row.targets[EOS] == DONE)
-        end: Any = [[], []] if is_end else 0
-        if last is not None:
-            end = self._verdict(before + guide.lexer.counted(last), None)
-        if isinstance(end, list) != is_end:  # the mask is wrong: what it says is written, and cannot be shown
-            end = [[], []] if is_end else end
+        last, is_end = guide.lexer.flush(lexed), bool(row.targets[EOS] == DONE)
+        end: Any = 0 if last is None else self._verdict(before + guide.lexer.counted(last), None)
+        if is_end and not isinstance(end, list):  # the mask is wrong: what it says is written, and cannot be shown
+            end = [[], []]
         return {
             "text": list(text),
             "mask": _bits(row.targets[row.partition.class_of[tokens]] != NO_STATE),
@@ -185,17 +182,8 @@ class _Witnesses:
 
 def emitted_words(lexer: Lexer) -> EmittedWords:
     """Return the words that a lexer may still emit, over one byte of each class; refused where there are too many arcs."""
-
-    def run(letter: bytes, state: int) -> tuple[int, Word] | None:
-        found = lexer.lex(letter, state)
-        return None if found is None else (found[0], lexer.counted(found[1]))
-
-    def flush(state: int) -> Word | None:
-        word = lexer.flush(state)
-        return None if word is None else lexer.counted(word)
-
     letters = {int(column): bytes([byte]) for byte, column in reversed(list(enumerate(lexer.byte_class)))}
-    return EmittedWords(letters.values(), run, flush, check_size)
+    return EmittedWords(lexer, letters.values(), check_size)
 
 
 def check_size(size: int) -> None:

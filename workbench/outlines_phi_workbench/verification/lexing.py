@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, Protocol, final
 
 from outlines_phi.guides.grammar.grammar import Terminal
 
@@ -71,7 +71,7 @@ class LongestMatch(ABC):
                 self._moves[each, byte] = self._move(each, byte)
         return self._moves[state, byte]
 
-    def flush_all(self, state: int) -> Word | None:
+    def flush(self, state: int) -> Word | None:
         """Return the word that the end of the text puts out, with ignored terminals; ``None`` where a lexeme is not finished."""
         word: Word = ()
         while (cut := self._cut(state)) is not None and cut.state != START:
@@ -140,22 +140,18 @@ class Lexing(LongestMatch):
         first = all(self.terminals[t].ignored or self.terminals[t].priority > mine.priority for t, _ in longer)
         return first and self._is_deep(plain, longer, byte)
 
-    def flush(self, state: int) -> Word | None:
-        """Return the same as :meth:`flush_all`, ignored terminals left out."""
-        word = self.flush_all(state)
-        return None if word is None else self._counted(word)
-
-    def run(self, text: bytes, state: int = START) -> Move | None:
-        """Return the state after ``text`` and the word that it puts out; ignored terminals are left out of it."""
+    def lex(self, text: bytes, state: int = START) -> Move | None:
+        """Return the state after ``text`` and the word that it puts out; ``None`` where it cannot be cut so."""
         word: Word = ()
         for byte in text:
             move = self.move(state, byte)
             if move is None:
                 return None
             state, word = move.state, word + move.word
-        return Move(state, self._counted(word))
+        return Move(state, word)
 
-    def _counted(self, word: Word) -> Word:
+    def counted(self, word: Word) -> Word:
+        """Return a word without ignored terminals."""
         return tuple(t for t in word if not self.terminals[t].ignored)
 
     def _is_deep(self, plain: Lexing, readings: Readings, byte: int) -> bool:
@@ -188,22 +184,26 @@ Place = tuple[Word, int | None]  # A word that is to be read, and a state of the
 Arcs = Mapping[int, Sequence[int]]  # From a place: by terminal, the places that it leads to
 
 
+class LexingTransducer(Protocol):
+    """A lexer as a transducer from bytes to terminals; the words that count are those without ignored ones."""
+
+    def lex(self, text: bytes, state: int) -> tuple[int, Word] | None: ...
+    def flush(self, state: int) -> Word | None: ...
+    def counted(self, word: Word) -> Word: ...
+
+
 @final
 class EmittedWords:
     """The words that a lexer may still emit, ignored terminals left out, as an automaton whose places are numbered as they come up.
 
-    ``run`` and ``flush`` are the lexer's, and ``letters`` of what texts are made; ``check`` may refuse so many arcs. ``spelling``
-    are bytes by which an arc, ``closing`` those by which the end of the text from a place, comes about.
+    ``letters`` are of what texts are made; ``check`` may refuse so many arcs. ``spelling`` are bytes by which an arc, ``closing``
+    those by which the end of the text from a place, comes about.
     """
 
     def __init__(
-        self,
-        letters: Iterable[bytes],
-        run: Callable[[bytes, int], tuple[int, Word] | None],
-        flush: Callable[[int], Word | None],
-        check: Callable[[int], None] = lambda arcs: None,
+        self, lexer: LexingTransducer, letters: Iterable[bytes], check: Callable[[int], None] = lambda arcs: None
     ) -> None:
-        self._letters, self._run, self._flush, self._check = tuple(letters), run, flush, check
+        self._lexer, self._letters, self._check = lexer, tuple(letters), check
         self.all: list[Place] = []
         self._number: dict[Place, int] = {}
         self._arcs: dict[int, Arcs] = {}
@@ -224,8 +224,8 @@ class EmittedWords:
         if state not in self._steps:
             self._steps[state] = {}
             for letter in self._letters:
-                if (move := self._run(letter, state)) is not None:
-                    self._steps[state].setdefault(move, letter)
+                if (move := self._lexer.lex(letter, state)) is not None:
+                    self._steps[state].setdefault((move[0], self._lexer.counted(move[1])), letter)
         return self._steps[state]
 
     def arcs(self, place: int) -> Arcs:
@@ -256,8 +256,9 @@ class EmittedWords:
             self.spelling.setdefault((place, word[0], there), text)
 
         for state in (pending := [start]):  # it grows
-            if last := self._flush(state):
-                emits(last, None, texts[state])
+            last = self._lexer.flush(state)
+            if last is not None and self._lexer.counted(last):
+                emits(self._lexer.counted(last), None, texts[state])
             elif last is not None:
                 self.closing.setdefault(place, texts[state])
             for (target, word), letter in self.steps(state).items():

@@ -121,11 +121,11 @@ class GrammarOracle(ByteMachine[Cut]):
         self.earley = Earley(grammar)
 
     def step(self, point: Cut, byte: int) -> Cut | None:
-        move = self.lexing.run(bytes([byte]), point.state)
+        move = self.lexing.move(point.state, byte)
         if move is None:
             return None
         word = point.word
-        for terminal in move.word:
+        for terminal in self.lexing.counted(move.word):
             word = self.earley.canonical((*word, terminal))
             if not self.earley.survives(word):
                 return None
@@ -133,7 +133,7 @@ class GrammarOracle(ByteMachine[Cut]):
 
     def ends(self, point: Cut) -> bool:
         last = self.lexing.flush(point.state)
-        return last is not None and self.earley.derives(point.word + last)
+        return last is not None and self.earley.derives(point.word + self.lexing.counted(last))
 
     def is_live(self, point: Cut) -> bool:
         return self._places.get(point.state) in self._completion.completable(point.word)
@@ -145,7 +145,7 @@ class GrammarOracle(ByteMachine[Cut]):
 
     @cached_property
     def _words(self) -> EmittedWords:
-        return EmittedWords(self._letters, self.lexing.run, self.lexing.flush)
+        return EmittedWords(self.lexing, self._letters)
 
     @cached_property
     def _places(self) -> dict[int, int]:

@@ -90,7 +90,7 @@ def lexer_is_longest_match(subject: Subject) -> CheckFinding:
     cases, pending = 0, list(pairs)
     for state, other in pending:  # it grows
         text = pairs[state, other]
-        if lexer.flush(state) != lexing.flush_all(other):
+        if lexer.flush(state) != lexing.flush(other):
             return CheckFinding.of(cases, None, f"the end after {shown(text)}")
         for byte in range(256):
             cases += 1

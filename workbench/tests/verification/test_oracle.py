@@ -121,11 +121,11 @@ def test_lexemes_without_bound_behind_a_complete_one() -> None:
     own = (Terminal("A", "a"), Terminal("SLASH", "/", literal=True), Terminal("STAR", r"\*", literal=True))
     comment = Terminal("COMMENT", r"/\*([^*]|\*+[^*/])*\*+/", ignored=True)
     lexing = Lexing((*own, comment))
-    begun = lexing.run(b"/*a" * 2000)
+    begun = lexing.lex(b"/*a" * 2000)
     assert begun is not None and begun.word == () and lexing.flush(begun.state) is None
-    assert lexing.run(b"/*a/*a*/") == lexing.run(b"/**/")
+    assert lexing.lex(b"/*a/*a*/") == lexing.lex(b"/**/")
     given_up = Lexing((*own, replace(comment, ignored=False)))
-    begun = given_up.run(b"/*a" * 500)
+    begun = given_up.lex(b"/*a" * 500)
     assert begun is not None and given_up.flush(begun.state) == (1, 2, 0) * 500
 
 
