@@ -138,19 +138,17 @@ class _Witnesses:
 
     def refutation(self) -> dict[str, Any]:
         """Return the automaton of all that lexers may emit, and the items that show that what is forbidden leads nowhere."""
-        places, grammar = self._refuting, self._guide.grammar
+        places = self._refuting
         homes = [places.number((), state) for state in range(len(self._guide.lexer)) if self._refuted]
-        chart = ItemChart(grammar, places.arcs)
+        chart = ItemChart(self._guide.grammar, places.arcs)
         for place in self._refuted:
             chart.begin(place)
             check_size(len(chart.reasons))
         arcs = [list(map(list, places.each(place))) for place, _ in enumerate(places.all)]  # it grows
-        root = len(grammar.terminals) + len(grammar.nonterminals)
         items: list[dict[tuple[int, Word, int], None]] = [{} for _ in places.all]
         completed: list[dict[tuple[int, int], None]] = [{} for _ in places.all]
         for item in chart.reasons:
             head, rest = chart.needs(item)
-            head = root if head == ItemChart.ROOT else head
             items[item.here][head, rest, item.origin] = None
             if not rest:
                 completed[item.origin][head, item.here] = None
@@ -161,7 +159,7 @@ class _Witnesses:
             "homes": homes,
             "items": [[[head, list(rest), origin] for head, rest, origin in here] for here in items],
             "completed": [[list(pair) for pair in here] for here in completed],
-            "root": root,
+            "root": chart.root,
         }
 
     def _verdict(self, word: Word, state: int | None) -> Any:

@@ -30,15 +30,15 @@ class Reason(NamedTuple):
 class ItemChart:
     """The least set of items that is closed under Earley's rules (1970), over an automaton in place of a word.
 
-    ``arcs`` are those of a place; the items of the start symbol have the production :data:`ROOT`, whose body it is.
+    ``arcs`` are those of a place. ``root`` is a symbol behind those of the grammar, with one production: the last one, -1, whose
+    body is the start symbol.
     """
-
-    ROOT = -1
 
     def __init__(self, grammar: Grammar, arcs: Callable[[int], Arcs]) -> None:
         self._arcs, self._grammar = arcs, grammar
         self._body = [production.body for production in grammar.productions] + [(grammar.start,)]
-        self._head = [production.head for production in grammar.productions] + [ItemChart.ROOT]
+        self.root = len(grammar.terminals) + len(grammar.nonterminals)
+        self._head = [production.head for production in grammar.productions] + [self.root]
         self.reasons: dict[ChartItem, Reason | None] = {}
         """All items, each with how it first came up; ``None`` for those of which nothing is read."""
         self._completed: dict[tuple[int, int], list[ChartItem]] = {}  # by head and origin
@@ -47,13 +47,13 @@ class ItemChart:
     def begin(self, place: int) -> list[ChartItem]:
         """Look for the start symbol from ``place``; return the items in which it is complete, by where."""
         pending: list[ChartItem] = []
-        self._add(ChartItem(ItemChart.ROOT, 0, place, place), None, pending)
+        self._add(ChartItem(-1, 0, place, place), None, pending)
         for item in pending:  # it grows; in turn, so that derivations are short
             self._close(item, pending)
-        return self._completed.get((ItemChart.ROOT, place), [])
+        return self._completed.get((self.root, place), [])
 
     def needs(self, item: ChartItem) -> tuple[int, tuple[int, ...]]:
-        """Return the head of an item's production, :data:`ROOT` for the root, and the symbols that are still to be read."""
+        """Return the head of an item's production, and the symbols that are still to be read."""
         return self._head[item.production], self._body[item.production][item.dot :]
 
     def derivation(self, item: ChartItem) -> tuple[list[int], list[tuple[int, int, int]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from outlines_phi import LocalPhi, OneStepPhi, PhiTransformers, SamplingSettings, UnsupportedError
 from outlines_phi.fidelity.comparison import total_variation
-from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun
+from outlines_phi.guides import Table
+from outlines_phi.phi import StepPhi
 from outlines_phi.phi.estimator import Need
 from outlines_phi_workbench.suite import experiment as subject
 from outlines_phi_workbench.suite.cells import Cell
@@ -73,24 +75,16 @@ def test_particles_and_predicates_run_beside_masking(model: PhiTransformers) -> 
 
 @final
 @dataclass(frozen=True)
-class Blind(ProposalPhi):
+class Blind(StepPhi):
     """A wrong estimator: it never says yes."""
 
     name: ClassVar[str] = "blind"
     needs: ClassVar[frozenset[Need]] = frozenset({"guide"})
+    log_h = LocalPhi.log_h
 
-    def begin(self, run: SampledRun) -> BlindEstimate:
-        return BlindEstimate(LocalPhi().begin(run), [token.startswith(b"y") for token in run.table.vocabulary.tokens])
-
-
-@final
-@dataclass(frozen=True)
-class BlindEstimate(Estimate):
-    mask: Estimate
-    yes: list[bool]
-
-    def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
-        return self.mask.scores(log_p, prefixes).masked_fill_(torch.tensor(self.yes), -torch.inf)
+    def scores(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
+        yes = torch.tensor([token.startswith(b"y") for token in table.vocabulary.tokens])
+        return LocalPhi().scores(log_p, table, states, remaining).masked_fill_(yes, -torch.inf)
 
 
 def test_a_wrong_estimator_is_reported_as_wrong(model: PhiTransformers) -> None:
