@@ -36,11 +36,13 @@ from outlines_phi.lm import LanguageModel, SequenceTrees, TokenTrees
 from outlines_phi.lm.model import WrappedModel
 from outlines_phi.numerics.weights import log_mean
 from outlines_phi.phi import ProposalPhi
+from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.plugin.call import CallOptions
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
+from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Request
 
 from .cells import Cell, Truth, computed, drawn, ordered_groups, weighed
@@ -251,7 +253,8 @@ class Experiment:
         seed = int(np.random.SeedSequence((self._seed, cell, *key)).generate_state(1, np.uint64)[0])
         request = self._predicate if method.sampler == AWRS else self.request
         prompts, settings = [request.prompts[0]] * rows, replace(request.settings, seed=seed)
-        return method.make(phi).sample(replace(request, prompts=prompts, settings=settings, n=n))
+        sampler = sampler_for(phi, TreeStore(), method.options)  # without memory of earlier draws
+        return sampler.sample(replace(request, prompts=prompts, settings=settings, n=n))
 
     def runs(self, method: Method) -> bool:
         """Return True if the method applies: predicates need a language of ASCII texts, in all tokenizations."""

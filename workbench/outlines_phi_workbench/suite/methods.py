@@ -22,11 +22,9 @@ from outlines_phi import (
 from outlines_phi.guides import Table
 from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun, StepPhi
 from outlines_phi.phi.estimator import Need, Phi
-from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.plugin.call import ESTIMATORS
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.resolve import sampler_for
-from outlines_phi.sampling.sampler import Request, Sampler
+from outlines_phi.sampling.sampler import Request
 
 from .reference import CertifiedWalk
 
@@ -86,10 +84,6 @@ class Method:
     def name(self) -> str:
         """Estimator and sampler."""
         return self.estimator if self.sampler == DRAW else f"{self.estimator} + {self.sampler}"
-
-    def make(self, phi: Phi) -> Sampler:
-        """Return the sampler of ``phi``, without memory of earlier draws."""
-        return sampler_for(phi, TreeStore(), self.options)
 
 
 CERTIFIED: dict[str, Phi] = {

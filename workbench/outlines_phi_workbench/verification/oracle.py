@@ -11,7 +11,7 @@ from outlines_phi.guides.grammar.grammar import Grammar
 
 from .earley import Earley, RegularCompletion
 from .lexemes import BYTES
-from .lexing import START, EmittedWords, Lexing, Word
+from .lexing import START, EmittedWords, Lexing, Move
 
 PAIRS = 200  # How many pairs of points are compared to tell two of them apart
 FAILED = -1  # Instead of a point: the text cannot begin a member
@@ -98,29 +98,23 @@ class Oracle:
         return True
 
 
-class Cut(NamedTuple):
-    """The point of a text: a word that goes on as the terminals that it was cut into, and the state of its residual."""
-
-    word: Word
-    state: int
-
-
 @final
-class GrammarOracle(ByteMachine[Cut]):
+class GrammarOracle(ByteMachine[Move]):
     """The texts that longest match cuts into a word that the grammar derives (the members of grammar-theory.md, section 1).
 
     Whether a text is the beginning of a member is decided exactly: the words that its residual may still become are a regular
     language, which is intersected with the grammar. ``letters`` are what texts are made of: the tokens of a vocabulary; single
-    bytes if every byte is one.
+    bytes if every byte is one. The point of a text is the state of its residual, and a word that goes on as the terminals do that
+    it was cut into.
     """
 
     def __init__(self, grammar: Grammar, letters: Iterable[bytes] = BYTES) -> None:
-        self.start = Cut((), START)
+        self.start = Move(START, ())
         self.grammar, self._letters = grammar, tuple(letters)
         self.lexing = Lexing(grammar.terminals)
         self.earley = Earley(grammar)
 
-    def step(self, point: Cut, byte: int) -> Cut | None:
+    def step(self, point: Move, byte: int) -> Move | None:
         move = self.lexing.move(point.state, byte)
         if move is None:
             return None
@@ -129,13 +123,13 @@ class GrammarOracle(ByteMachine[Cut]):
             word = self.earley.canonical((*word, terminal))
             if not self.earley.survives(word):
                 return None
-        return Cut(word, move.state)
+        return Move(move.state, word)
 
-    def ends(self, point: Cut) -> bool:
+    def ends(self, point: Move) -> bool:
         last = self.lexing.flush(point.state)
         return last is not None and self.earley.derives(point.word + self.lexing.counted(last))
 
-    def is_live(self, point: Cut) -> bool:
+    def is_live(self, point: Move) -> bool:
         return self._places.get(point.state) in self._completion.completable(point.word)
 
     @cached_property
