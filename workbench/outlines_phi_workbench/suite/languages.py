@@ -61,7 +61,7 @@ def of_sequences(members: Iterable[Sequence[int]], vocabulary: Vocabulary) -> FS
     used = sorted(set().union(*sequences))
 
     def steps(rests: frozenset[tuple[int, ...]]) -> list[frozenset[tuple[int, ...]] | None]:
-        """Return what may still be written after each token: prefixes that are continued alike are one place."""
+        """Return the rests behind each token: prefixes that are continued alike are one place."""
         after: dict[int, set[tuple[int, ...]]] = {}
         for token, *rest in filter(None, rests):
             after.setdefault(token, set()).add(tuple(rest))

@@ -146,7 +146,7 @@ class Lexemes(ByteMachine[PatternReading]):
 
 
 def _derived(term: Term, byte: int) -> Iterator[Term]:
-    """Yield what may come behind a byte in the place of a term that begins with bytes."""
+    """Yield the terms behind a byte, of a term that begins with bytes."""
     head, rest = term
     for (low, high), *more in spellings(*head[1:]) if head[0] == "class" else [head]:
         if low <= byte <= high:

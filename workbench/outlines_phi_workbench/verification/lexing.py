@@ -220,7 +220,7 @@ class EmittedWords:
         return number
 
     def steps(self, state: int) -> Mapping[tuple[int, Word], bytes]:
-        """Return where letters lead from a state of the lexer, and what they emit, each with the first such letter."""
+        """Return the targets of letters from a state of the lexer, and the words that count, each with the first such letter."""
         if state not in self._steps:
             self._steps[state] = {}
             for letter in self._letters:
