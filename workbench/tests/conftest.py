@@ -1,21 +1,4 @@
 """The fixtures and hooks of the runtime's tests."""
 
-from tests.conftest import (
-    copies,
-    one_seed,
-    one_thread,
-    pytest_collection,
-    pytest_collection_finish,
-    pytest_collection_modifyitems,
-    pytest_unconfigure,
-)
-
-__all__ = [
-    "copies",
-    "one_seed",
-    "one_thread",
-    "pytest_collection",
-    "pytest_collection_finish",
-    "pytest_collection_modifyitems",
-    "pytest_unconfigure",
-]
+from tests.cli.conftest import *  # noqa: F403
+from tests.conftest import *  # noqa: F403

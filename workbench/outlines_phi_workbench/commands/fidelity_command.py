@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,7 +24,7 @@ from ..suite.cells import Cell
 from ..suite.experiment import Suite
 from ..suite.grid import COLUMNS, LEGEND, Grid, Heading, draw_grid
 from ..suite.languages import QUICK, SUITE, Language, own
-from ..suite.methods import methods
+from ..suite.methods import chosen_of, methods
 
 FILES = ("fidelity.json", "fidelity.md", "fidelity.png")  # The files in the folder of the results
 QUICK_DRAWS = 120  # Draws per cell under `--quick`
@@ -58,7 +57,7 @@ def fidelity(
     On a suite of small languages of known distribution; with prompts and an output type, on those. Ctrl-C keeps what is finished.
     """
     settings = given.keywords()
-    chosen = methods(_names(estimators), _names(samplers))
+    chosen = methods(estimators, samplers)
     if given.prompts or any(getattr(given, name) is not None for name in ("file", *FORMAT)):
         if languages or quick:
             raise UnsupportedError(
@@ -69,7 +68,7 @@ def fidelity(
         _, output_type = given.read_type()
         subjects = [own(f"own-{i}", model_input(prompt), output_type) for i, prompt in enumerate(asked)]
     else:
-        asked, subjects = [], _suite(_names(languages), quick, given.max_new_tokens)
+        asked, subjects = [], _suite(languages, quick, given.max_new_tokens)
     if output is not None:
         make_folder(output, f"--output {output}")
     torch.set_num_threads(1 if given.model == BUNDLED else torch.get_num_threads())
@@ -136,24 +135,11 @@ def show(grid: Grid, console: Console) -> None:
         console.print(Text(LEGEND, "dim"))
 
 
-def _names(given: Names) -> Names:
-    """Return names that were given one by one or by commas; ``None`` where none were."""
-    return None if given is None else [name.strip() for part in given for name in part.split(",") if name.strip()]
-
-
 def _suite(patterns: Names, quick: bool, max_new_tokens: int | None) -> list[Language]:
     if max_new_tokens is not None:
         raise UnsupportedError(
             "Leave it out, or give prompts and an output type of your own: each language of the suite has a budget of its own, and "
             f"--max-new-tokens {max_new_tokens} was given."
         )
-    languages = [language for language in SUITE if not quick or language.name in QUICK]
-    if patterns is None:
-        return languages
-    known = [language.name for language in SUITE]
-    for pattern in patterns:
-        if not fnmatch.filter(known, pattern):
-            raise UnsupportedError(
-                f"Give some of {', '.join(known)}. --languages {pattern}: no language of the suite is called so."
-            )
-    return [language for language in SUITE if any(fnmatch.fnmatchcase(language.name, pattern) for pattern in patterns)]
+    names = chosen_of("language", patterns, [language.name for language in SUITE])
+    return [each for each in SUITE if each.name in names and (each.name in QUICK or not quick)]

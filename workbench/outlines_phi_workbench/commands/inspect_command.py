@@ -9,31 +9,25 @@ import typer
 
 from outlines_phi import Vocabulary
 from outlines_phi.cli.app import Debug, note
-from outlines_phi.cli.command_options import BANS, Given, RegexOption, Schema, Type, taking
-from outlines_phi.cli.inputs import BUNDLED, load_tokenizer, read_output_type
+from outlines_phi.cli.command_options import BANS, Given, taking
+from outlines_phi.cli.inputs import load_tokenizer
 from outlines_phi.cli.terminal import Quiet, bar
 from outlines_phi.numerics.checks import counted
-from outlines_phi.plugin.types.output_types import to_language
 from outlines_phi.plugin.types.tables import CompiledTypes
 
 from ..inspection.inspected import Inspected
 from ..inspection.pages import Inspection, build, check_folder
 from ..verification.verification import verify
-from . import GrammarArgument
+from . import SUBJECT
 from .verify_command import read_subject
 
 MOST = 20_000  # Pairs of states that are verified at most
 
 
-@taking(BANS)
+@taking(SUBJECT, BANS)
 def inspect(
     given: Given,
-    grammar: GrammarArgument = None,
-    type_: Type = None,
-    schema: Schema = None,
-    regex: RegexOption = None,
     text: Annotated[list[str] | None, typer.Option(help="Text to step through; may be given several times.")] = None,
-    tokenizer: Annotated[str, typer.Option(help="Folder or hub name of a tokenizer.")] = BUNDLED,
     max_new_tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens of a text, its end included.")] = None,
     depth: Annotated[int | None, typer.Option(min=1, help="Verify words of at most so many tokens.")] = None,
     output_dir: Annotated[
@@ -48,16 +42,15 @@ def inspect(
     """
     check_folder(output_dir)
     banned = given.read_ban()
-    name, output_type = read_output_type(type_, schema, regex, grammar)
-    to_language(output_type)  # which refuses what cannot be one, before anything is loaded
+    name, output_type = given.read_type()
     with bar("compiling", 1, shown=not quiet) as progress:
-        read = load_tokenizer(tokenizer)
+        read = load_tokenizer(given.tokenizer)
         vocabulary = Vocabulary.from_tokenizer(read)
         guide, verification = CompiledTypes(vocabulary).without(output_type, banned).guide, None
         if depth is not None:
             progress.move(description="verifying")
-            verification = verify(read_subject(grammar, (type_, schema, regex), vocabulary, depth=depth, most=MOST)[1])
-        inspected = Inspected(grammar or name, guide, max_new_tokens)
+            verification = verify(read_subject(given, vocabulary, depth=depth, most=MOST)[1])
+        inspected = Inspected(given.grammar or name, guide, max_new_tokens)
         inspection = Inspection(
             inspected, lambda text: read.encode(text, add_special_tokens=False), text or [], verification
         )

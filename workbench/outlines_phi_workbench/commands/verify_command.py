@@ -16,12 +16,13 @@ from rich.text import Text
 
 from outlines_phi import UnsupportedError, Vocabulary
 from outlines_phi.cli.app import FAILED, Debug
-from outlines_phi.cli.command_options import RegexOption, Schema, Type
-from outlines_phi.cli.inputs import BUNDLED, load_tokenizer, read_grammar_of, read_output_type
+from outlines_phi.cli.command_options import Given, taking
+from outlines_phi.cli.inputs import load_tokenizer
 from outlines_phi.cli.terminal import bar
 from outlines_phi.guides import CFGGuide, JSONGuide, read_grammar
 from outlines_phi.guides.grammar.grammar import Grammar
-from outlines_phi.guides.grammar.notation.reader import NAMES, grammar_text
+from outlines_phi.guides.grammar.notation.reader import grammar_text
+from outlines_phi.numerics.cache import write_atomically
 from outlines_phi.numerics.checks import counted
 from outlines_phi.plugin.types.output_types import GrammarText, GuidanceText, JSONText, ThinkingText, to_language
 
@@ -29,7 +30,7 @@ from ..verification.certificate import certificate as certify
 from ..verification.subject import MEANINGS, Subject, Verdict
 from ..verification.verification import CHECKS, MOST, Verification
 from ..verification.verification import verify as run_checks
-from . import GrammarArgument
+from . import SUBJECT
 
 COLORS = {
     Verdict.EXHAUSTIVE: "green",
@@ -40,14 +41,9 @@ COLORS = {
 """Of the verdicts."""
 
 
+@taking(SUBJECT)
 def verify(
-    grammar: GrammarArgument = None,
-    type_: Type = None,
-    schema: Schema = None,
-    regex: RegexOption = None,
-    tokenizer: Annotated[
-        str, typer.Option(help=f"Folder or hub name of a tokenizer; {BUNDLED!r} for that of the small model.")
-    ] = BUNDLED,
+    given: Given,
     depth: Annotated[
         int | None,
         typer.Option(min=1, help="Most tokens of words, however many there are; by default as --most allows."),
@@ -64,18 +60,21 @@ def verify(
     Every statement has a verdict: EXHAUSTIVE, BOUNDED, or COUNTEREXAMPLE with a shortest witness, which is exit status 1. PROVED is
     said by the program that checks a --certificate alone.
     """
-    vocabulary = Vocabulary.from_tokenizer(load_tokenizer(tokenizer))
+    vocabulary = Vocabulary.from_tokenizer(load_tokenizer(given.tokenizer))
     with bar("reading", len(CHECKS)) as progress:
         limits = {"depth": depth, "most": None if depth else most}
-        name, subject = read_subject(grammar, (type_, schema, regex), vocabulary, **limits)
+        name, subject = read_subject(given, vocabulary, **limits)
         if certificate is not None:
-            _write_certificate(certificate, subject)
+            if not isinstance(subject.guide, CFGGuide):
+                raise UnsupportedError("Give a grammar, or leave --certificate out. Certificates are of grammars.")
+            # Before the checks run, so that what is refused costs little.
+            write_atomically(certificate.resolve(), (json.dumps(certify(subject.guide)) + "\n").encode())
         found = run_checks(
             subject, lambda check: progress.move(CHECKS.index(check), description=f"{check.id} {check.statement}")
         )
     if as_json:
         typer.echo(
-            json.dumps({"subject": name, "tokenizer": tokenizer, **found.as_dict()}, indent=2, ensure_ascii=False)
+            json.dumps({"subject": name, "tokenizer": given.tokenizer, **found.as_dict()}, indent=2, ensure_ascii=False)
         )
     else:
         print_verification(name, found, Console(highlight=False))
@@ -83,26 +82,15 @@ def verify(
         raise typer.Exit(FAILED)
 
 
-def read_subject(
-    grammar: str | None, given: tuple[str | None, Path | None, str | None], vocabulary: Vocabulary, **options: Any
-) -> tuple[str, Subject]:
-    """Return the name of a grammar, or of the type, schema or pattern that is ``given``, and what is verified of it."""
-    if grammar is not None:
-        if any(value is not None for value in given):
-            raise UnsupportedError("Give exactly one of them: a grammar was given beside --type, --schema or --regex.")
-        read, text = read_grammar_of(grammar, grammar), _text_in_lark(grammar)
-        return grammar, Subject.of_grammar(read, vocabulary, text, **options)
-    if all(value is None for value in given):
-        raise UnsupportedError(
-            f"Give a file in Lark's dialect or .gbnf, one of {', '.join(NAMES)} and dyck-n, or --type, --schema or --regex. There "
-            "is nothing to verify."
-        )
-    name, output_type = read_output_type(*given)
+def read_subject(given: Given, vocabulary: Vocabulary, **options: Any) -> tuple[str, Subject]:
+    """Return the name of what is verified, and its subject; ``options`` are other attributes of that."""
+    name, output_type = given.read_type()
     match language := to_language(output_type):
         case GrammarText(text):
             return name, Subject.of_grammar(read_grammar(text), vocabulary, text, **options)
         case Grammar():
-            return name, Subject.of_grammar(language, vocabulary, **options)
+            source = None if given.grammar is None else _text_in_lark(given.grammar)
+            return given.grammar or name, Subject.of_grammar(language, vocabulary, source, **options)
         case GuidanceText() | ThinkingText():
             raise UnsupportedError(
                 "Give its parts, as regular expressions or JSON schemas. What the masks of a guidance grammar promise, or those "
@@ -116,21 +104,8 @@ def read_subject(
     return name, Subject.of_pattern(language, vocabulary, **options)
 
 
-def _write_certificate(path: Path, subject: Subject) -> None:
-    """Write it before the checks run, so that what is refused costs little."""
-    if not isinstance(subject.guide, CFGGuide):
-        raise UnsupportedError("Give a grammar, or leave --certificate out. Certificates are of grammars.")
-    text = json.dumps(certify(subject.guide)) + "\n"
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UnsupportedError(
-            f"Give a file in a folder that is there. --certificate {path} cannot be written: {error.strerror}."
-        ) from error
-
-
 def _text_in_lark(grammar: str) -> str | None:
-    """Return the text of a grammar of :func:`read_grammar_of`; ``None`` where it is in GBNF."""
+    """Return the text of a grammar that the command was given; ``None`` where it is in GBNF."""
     path = Path(grammar)
     if path.suffix == ".gbnf":
         return None

@@ -5,23 +5,68 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, final
+from itertools import groupby
+from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outlines_phi import UnsupportedError, Vocabulary
 from outlines_phi.guides import Guide
-from outlines_phi.guides.guide import DEAD, UNREACHABLE
+from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
 from outlines_phi.guides.table import Moves
 
-from .guide_machine import Fault, GuideMachine, text_name
+Key = TypeVar("Key")
+Item = TypeVar("Item")
 
+MOST_STATES = 120  # States that are drawn, from the start on, beside those that texts lead to
+MOST_SHOWN = 12  # Ranges of a set of bytes that are written out
 ENOUGH = 1 << 30  # Tokens that no text needs: no limit
 LOOKED_AT = 1_000  # Masked tokens of a step of which it is found why
 GROUPS = 12  # Groups of live tokens, and of masked ones, that a step shows
 SAMPLE = 6  # Tokens of a group that are named
 MOST_TOKENS = 2_000  # Tokens of a text that is walked through
+
+
+_NAMED = {0x20: "␣", 0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
+
+
+def byte_name(byte: int) -> str:
+    """Name a byte: its character in ASCII, else two hexadecimal digits."""
+    return _NAMED.get(byte) or (chr(byte) if 0x20 < byte < 0x7F else f"\\x{byte:02x}")
+
+
+def byte_set(members: Iterable[int]) -> str:
+    """Name a set of bytes: one by itself, several as a character class of ranges, ``[0-9a-f]``."""
+    ordered = sorted(set(members))
+    if len(ordered) in (0, 1, 256):
+        return byte_name(ordered[0]) if len(ordered) == 1 else "any byte" if ordered else "no byte"
+    if len(ordered) > 128:
+        return f"all but {byte_set(set(range(256)).difference(ordered))}"
+    runs = [[byte for _, byte in run] for _, run in groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])]
+    names = [byte_name(run[0]) + "-" * (len(run) > 2) + byte_name(run[-1]) * (len(run) > 1) for run in runs]
+    return f"[{''.join(names[:MOST_SHOWN])}{'…' if len(names) > MOST_SHOWN else ''}]"
+
+
+def text_name(text: bytes) -> str:
+    """Name a text: UTF-8 as characters, the rest as escapes, blanks so that they can be seen."""
+
+    def shown(character: str) -> str:
+        escaped = character if character.isprintable() else character.encode("unicode_escape").decode()
+        return _NAMED.get(ord(character), escaped)
+
+    return "".join(map(shown, text.decode(errors="backslashreplace")))
+
+
+class Fault(NamedTuple):
+    """The reason that no member of the language goes on with a byte, or ends.
+
+    ``kind`` is what refuses: ``language``, ``end``, ``budget`` or ``vocabulary``; ``what`` the state.
+    """
+
+    kind: str
+    what: str
+    because: str  # a sentence
 
 
 class TextPlace(NamedTuple):
@@ -54,8 +99,6 @@ class TextStep(NamedTuple):
 
     place: TextPlace
     token: int | None
-    text: str
-    described: str
     why_no_end: str
     live: int  # how many tokens are live
     targets: int  # to how many states they lead
@@ -63,7 +106,6 @@ class TextStep(NamedTuple):
     masked: tuple[TokenGroup, ...]  # masked tokens by what refuses them
     looked_at: int  # of how many it was found why
     distance: int | None  # the fewest tokens to the end; ``None`` for no end
-    left: int | None  # the tokens that the limit leaves; ``None`` for no limit
     refusal: Refusal | None  # why ``token`` is masked, where it is
 
 
@@ -75,23 +117,16 @@ class Inspected:
     name: str
     guide: Guide
     budget: int | None = None  # the most tokens of a text, the end of sequence included; ``None`` for no limit
-    start: int | None = None  # the state in which a text begins, which a prompt may decide
 
     @property
     def vocabulary(self) -> Vocabulary:
         """The tokens."""
         return self.guide.vocabulary
 
-    @cached_property
-    def machine(self) -> GuideMachine:
-        """The guide, byte by byte."""
-        return GuideMachine(self.guide)
-
     @property
     def begin(self) -> TextPlace:
         """The place where a text begins."""
-        state = self.guide.start if self.start is None else self.start
-        return TextPlace(state, ENOUGH if self.budget is None else self.budget)
+        return TextPlace(self.guide.start, ENOUGH if self.budget is None else self.budget)
 
     def after(self, at: TextPlace, token: int) -> TextPlace:
         """Return the place behind a live ``token``."""
@@ -120,9 +155,9 @@ class Inspected:
         if not text and not end:
             because = "No guide allows an id without bytes; all ends of sequence count as the first one."
             return Refusal(token, name, Fault("vocabulary", "an id that writes nothing", because))
-        if end and (no_end := self.machine.no_end(at.state)) is not None:
+        if end and (no_end := self.no_end(at.state)) is not None:
             return Refusal(token, name, no_end)
-        if not end and (found := self.machine.fault(at.state, text)) is not None:
+        if not end and (found := self.fault(at.state, text)) is not None:
             return Refusal(token, name, found[0], text_name(text[: found[1]]))
         if target == DEAD:
             because = "Bytes go on behind it, and no tokens write them to the end."
@@ -144,42 +179,29 @@ class Inspected:
         return [*steps, self._step(at, None)]
 
     def _step(self, at: TextPlace, token: int | None) -> TextStep:
-        moves, no_end = self.live(at)[1], self.why_masked(at, self.vocabulary.eos_ids[0])
-        led: dict[int, list[int]] = {}
-        for each, target in zip(moves.tokens.tolist(), moves.targets.tolist(), strict=True):
-            led.setdefault(target, []).append(each)
-        states = sorted(led, key=lambda state: -len(led[state]))[:GROUPS]
-        masked, looked_at = self._masked(at)
+        (mask, moves), no_end = self.live(at), self.why_masked(at, self.vocabulary.eos_ids[0])
+        led = _grouped(zip(moves.targets.tolist(), moves.tokens.tolist(), strict=True))
+        masked = np.flatnonzero(~mask)
+        masked = masked[:: -(-len(masked) // LOOKED_AT) or 1]
+        found = [refusal for token in masked.tolist() if (refusal := self.why_masked(at, token)) is not None]
+        refused = _grouped((each.fault[:2], each) for each in found)[:GROUPS]
         return TextStep(
             place=at,
             token=token,
-            text="" if token is None else self.name_of(token),
-            described=self.guide.describe(at.state)[:500],
             why_no_end="" if no_end is None else no_end.fault.because,
             live=len(moves.tokens),
             targets=len(led),
             groups=tuple(
-                self._group(led[state], f"state {state}", str(self._distance(state) or 0)) for state in states
+                self._group(several, f"state {s}", str(self._distance(s) or 0)) for s, several in led[:GROUPS]
             ),
-            masked=masked,
-            looked_at=looked_at,
+            masked=tuple(
+                self._group([each.token for each in several], ": ".join(what), several[0].fault.because)
+                for what, several in refused
+            ),
+            looked_at=len(masked),
             distance=self._distance(at.state),
-            left=None if self.budget is None else at.remaining,
             refusal=None if token is None else self.why_masked(at, token),
         )
-
-    def _masked(self, at: TextPlace) -> tuple[tuple[TokenGroup, ...], int]:
-        """Return masked tokens by what refuses them, those of the most first, and how many were looked at."""
-        masked = np.flatnonzero(~self.live(at)[0])
-        masked = masked[:: -(-len(masked) // LOOKED_AT) or 1]
-        found: dict[tuple[str, str], list[Refusal]] = {}
-        for refusal in filter(None, (self.why_masked(at, token) for token in masked.tolist())):
-            found.setdefault((refusal.fault.kind, refusal.fault.what), []).append(refusal)
-        ordered = sorted(found.items(), key=lambda entry: -len(entry[1]))[:GROUPS]
-        named = (
-            ([each.token for each in several], ": ".join(key), several[0].fault.because) for key, several in ordered
-        )
-        return tuple(self._group(*group) for group in named), len(masked)
 
     def _group(self, tokens: list[int], label: str, said: str) -> TokenGroup:
         return TokenGroup(len(tokens), tuple(map(self.name_of, tokens[:SAMPLE])), label, said)
@@ -201,3 +223,88 @@ class Inspected:
                 f"Give a text that the tokenizer writes as it is, or another tokenizer. It writes {text!r:.80} as {written!r:.80}."
             )
         return ids
+
+    @cached_property
+    def _single(self) -> dict[int, int]:
+        """The tokens of single bytes, which lead where longer ones do (grammar-theory.md, section 7)."""
+        found = {token[0]: number for number, token in enumerate(self.vocabulary.tokens) if len(token) == 1}
+        if not found:
+            raise UnsupportedError(
+                "Give a tokenizer with tokens of single bytes, as all of byte-level BPE have. This vocabulary has none, and what "
+                f"a {type(self.guide).__name__} refuses is found byte by byte."
+            )
+        return found
+
+    @cached_property
+    def _moves(self) -> dict[int, dict[int, int]]:
+        return {}
+
+    def moves(self, state: int) -> dict[int, int]:
+        """Return the state after each byte that ``state`` goes on with."""
+        if state not in self._moves:
+            found = {byte: self.guide.advance(state, token) for byte, token in self._single.items()}
+            self._moves[state] = {byte: target for byte, target in found.items() if target != DEAD}
+        return self._moves[state]
+
+    def ends(self, state: int) -> bool:
+        """Return True if the text may end."""
+        return self.guide.advance(state, self.vocabulary.eos_ids[0]) == DONE
+
+    def describe(self, state: int) -> str:
+        """Return a debugging picture of a state, with the bytes that may follow."""
+        return f"{self.guide.describe(state)[:300]}; {byte_set(self.moves(state))} may follow"
+
+    def fault(self, state: int, text: bytes) -> tuple[Fault, int] | None:
+        """Return the fault at the first byte after which no member is left, with its offset; ``None`` where all are read."""
+        for offset, byte in enumerate(text):
+            name, after = byte_name(byte), self.moves(state).get(byte)
+            if byte not in self._single:
+                because = f"No token writes {name} alone, so it is not told what refuses."
+                return Fault("vocabulary", name, because), offset
+            if after is None:
+                return Fault("language", f"state {state}", f"{self.describe(state)}, and {name} came."), offset
+            state = after
+        return None
+
+    def no_end(self, state: int) -> Fault | None:
+        """Return the reason that the text may not end; ``None`` where it may."""
+        return None if self.ends(state) else Fault("end", f"state {state}", f"No end: {self.describe(state)}.")
+
+    def graph(self, more: Sequence[int] = ()) -> dict[str, Any]:
+        """Return the first states from the start on, and ``more``, with the bytes between them; nodes and edges."""
+        states = dict.fromkeys([self.guide.start])
+        for state in (pending := list(states)):  # it grows
+            new = [target for target in dict.fromkeys(self.moves(state).values()) if target not in states]
+            new = new[: max(MOST_STATES - len(states), 0)]
+            states.update(dict.fromkeys(new))
+            pending += new
+        states.update(dict.fromkeys(more))
+        nodes = [
+            {
+                "id": f"s{state}",
+                "label": str(state),
+                "text": self.describe(state),
+                "start": state == self.guide.start,
+                "end": self.ends(state),
+            }
+            for state in states
+        ]
+        read: dict[tuple[int, int], list[int]] = {}
+        for state in states:
+            for byte, target in self.moves(state).items():
+                if target in states:
+                    read.setdefault((state, target), []).append(byte)
+        edges = [
+            {"source": f"s{source}", "target": f"s{target}", "label": byte_set(members)}
+            for (source, target), members in read.items()
+        ]
+        whole = all(target in states for state in states for target in self.moves(state).values())
+        return {"nodes": nodes, "edges": edges, "whole": whole}
+
+
+def _grouped(pairs: Iterable[tuple[Key, Item]]) -> list[tuple[Key, list[Item]]]:
+    """Return the items of each key, those of the most first."""
+    groups: dict[Key, list[Item]] = {}
+    for key, item in pairs:
+        groups.setdefault(key, []).append(item)
+    return sorted(groups.items(), key=lambda group: -len(group[1]))

@@ -10,6 +10,7 @@ from typing import Any, final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from outlines_phi import UnsupportedError
+from outlines_phi.numerics.cache import make_folder, write_atomically
 
 from ..verification.verification import Verification
 from .inspected import Inspected
@@ -36,7 +37,7 @@ class Inspection:
 
     def states(self) -> str:
         """Return the page of the states."""
-        return self._page("states", self.inspected.machine.graph())
+        return self._page("states", self.inspected.graph())
 
     def theorems(self) -> str:
         """Return the page of the statements that masks and samplers rest on, with the verdicts of their checks."""
@@ -50,7 +51,7 @@ class Inspection:
         Raises :class:`UnsupportedError` where it is too long, or the tokenizer changes it.
         """
         steps = self.inspected.walk(self.inspected.tokens_of(self.encode, text))
-        return self._page("text", self.inspected.machine.graph([step.place.state for step in steps]), steps=steps)
+        return self._page("text", self.inspected.graph([step.place.state for step in steps]), steps=steps)
 
     def _page(self, view: str, graph: Any, **shown: Any) -> str:
         loader = PackageLoader(__package__, "page")
@@ -69,15 +70,9 @@ def build(inspection: Inspection, folder: Path, tell: Callable[[str], None] = la
         tell(text)
         contents[f"text-{number}.html"] = inspection.text(text).encode()
     contents |= {"index.html": inspection.states().encode(), "theorems.html": inspection.theorems().encode()}
-    try:
-        for path, content in contents.items():
-            target = folder / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
-    except OSError as error:
-        raise UnsupportedError(
-            f"Give a folder that can be written, by --output-dir. {folder} cannot be: {error.strerror}."
-        ) from error
+    for path, content in contents.items():
+        make_folder((folder / path).parent, f"--output-dir {folder}")
+        write_atomically(folder / path, content)
     return len(contents)
 
 

@@ -24,14 +24,18 @@ class Truth:
     """The knowledge of ``mu*`` on a language; ``None`` where something is not known."""
 
     log_phi: float  # log Phi(prompt) in nats
-    error: float = (
-        0.0  # half the width of certified bounds on it, or the standard error of an estimate; 0 if it is exact
-    )
+    # Half the width of certified bounds on it, or the standard error of an estimate; 0 if it is exact.
+    error: float = 0.0
     texts: Mapping[str, float] | None = None  # the distribution of texts, all tokenizations summed
     masked: Mapping[str, float] | None = None  # that of plain masking
     tolerance: float = 0.0  # total variation that ``texts`` may be off
     reference: Reference | None = None  # every member with its probabilities, where the language was enumerated
     source: str  # in words
+
+    @property
+    def mask_tv(self) -> float | None:
+        """The TV of plain masking."""
+        return None if self.texts is None or self.masked is None else total_variation(self.masked, self.texts)
 
 
 @final
@@ -47,9 +51,8 @@ class Cell:
     # these are too many for the draws; weights, 1 - mean min(1, w / Phi), of token sequences; theorem, nothing was measured.
     how: How = ""
     tv: float | None = None  # total variation from mu*, of texts, all tokenizations of one summed, but for weights
-    floor: float | None = (
-        None  # the mean TV that as many draws of mu* show, or the standard error of an estimate from weights
-    )
+    # The mean TV that as many draws of mu* show, or the standard error of an estimate from weights.
+    floor: float | None = None
     change: float | None = None  # (tv - tv_mask) / tv_mask, of plain masking; None where noise would decide it
     tv_tokens: float | None = None  # of token sequences
     kl: float | None = None  # KL(q || mu*) of token sequences, in nats
@@ -59,9 +62,8 @@ class Cell:
     certificate: float | None = None  # an upper limit of the TV (of token sequences) by the sampler's own account
     calls: float | None = None  # model calls of one draw in a call of its own
     tokens: float | None = None  # and the generated tokens that it evaluates
-    agreement: float | None = (
-        None  # TV of n draws from the distribution that was computed over the mean noise of so many; about 1
-    )
+    # TV of n draws from the distribution that was computed over the mean noise of so many; about 1.
+    agreement: float | None = None
     n: int = 0  # draws that were made
     note: str = ""  # what went wrong
 

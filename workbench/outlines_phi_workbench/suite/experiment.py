@@ -11,6 +11,8 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from outlines_phi import (
     AutoPhi,
@@ -30,24 +32,28 @@ from outlines_phi.fidelity.comparison import frequencies
 from outlines_phi.fidelity.probabilities import probabilities
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD
+from outlines_phi.lm import LanguageModel, SequenceTrees, TokenTrees
+from outlines_phi.lm.model import WrappedModel
 from outlines_phi.numerics.weights import log_mean
 from outlines_phi.phi import ProposalPhi
+from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.plugin.call import CallOptions
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
+from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Request
 
 from .cells import Cell, Truth, computed, drawn, ordered_groups, weighed
 from .grid import Heading
 from .languages import Language
 from .methods import AWRS, DRAW, Method
-from .recorded_model import RecordedModel
 from .reference import CertifiedWalk, Ids, count_prefixes, enumerate_language
 
 PREFIXES = 20_000  # Prefixes of a language that is enumerated, at most;
 RECORDED = 2**30  # and bytes of their next-token distributions
+ASKED = 256  # Prefixes that the model is asked for in one call
 SINGLE = 16  # Calls for one draw each, whose cost is counted
 
 TOGETHER = 50
@@ -73,6 +79,39 @@ LEAST_NOISE = 1e-6  # Noise of a distribution that is all on one text
 
 ANY_TEXT = r"[\x00-\x7f]*"
 """Texts that a predicate is asked about: in ASCII, because it sees nothing of an unfinished character and could not refuse it."""
+
+
+@final
+class RecordedModel(WrappedModel):
+    """The distribution of another model, each prefix of which is evaluated once: for thousands of draws from one small language.
+
+    The counts of its trees are those of a model that remembers nothing. All draws are from one distribution, in float64, so that
+    rounding is not measured. ``max_bytes`` bounds the logits that are kept; ``evaluated`` counts the prefixes that were asked for.
+    """
+
+    def __init__(self, lm: LanguageModel, *, max_bytes: int = 2**30) -> None:
+        super().__init__(lm)
+        self.evaluated, self._left = 0, max_bytes
+        self._kept: dict[tuple[int, ...], Tensor] = {}
+
+    def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
+        return SequenceTrees(self.logits, prompts, len(self.vocabulary), self.max_length)
+
+    def logits(self, sequences: Sequence[tuple[int, ...]]) -> Tensor:
+        """Return ``[n, V]`` float64: the logits after each sequence, prompt included."""
+        new = list(dict.fromkeys(sequence for sequence in sequences if sequence not in self._kept))
+        found: dict[tuple[int, ...], Tensor] = {}
+        for start in range(0, len(new), ASKED):
+            part = new[start : start + ASKED]
+            found.update(zip(part, self.lm.trees(part).roots().logits, strict=True))
+        self.evaluated += len(new)
+        rows = [self._kept[sequence] if sequence in self._kept else found[sequence] for sequence in sequences]
+        for sequence, row in found.items():
+            if row.nbytes <= self._left:
+                self._left -= row.nbytes
+                self._kept[sequence] = row.clone()  # a view would keep the whole answer
+        nothing = torch.empty(0, len(self.vocabulary), dtype=torch.float64, device=self.device)
+        return torch.stack(rows).double() if rows else nothing
 
 
 @final
@@ -146,18 +185,14 @@ class Experiment:
         source = f"Phi from {REFERENCE} weighted draws, ESS {draws.ess:.0f}; certainly in [{low:.3g}, {high:.3g}]"
         return Truth(log_phi=log_phi, error=spread, source=source)
 
-    def mask_tv(self, truth: Truth) -> float | None:
-        """Return the TV of plain masking, where the language was enumerated."""
-        if truth.reference is None:
-            return None
-        return computed(truth.reference, LocalPhi.name, self._text).tv
-
     def measure(self, method: Method, truth: Truth) -> Cell:
         """Measure a method on this language."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FidelityWarning)  # the cell says it
             results = self._draw(method)
-            singles = [self._sample(method, 1, 1, (1, i))[0].counts for i in range(self._singles(method))]
+            few = not self.finite or isinstance(method.proposal, CertifiedWalk)  # a tree costs the same every time
+            apart = range(FREE_SINGLE if few else SINGLE)
+            singles = [self._sample(method, 1, 1, (1, i))[0].counts for i in apart]
         texts = [text for draws in results for text in draws.texts]
         log_w = np.array([log_w for draws in results for log_w in _weights(draws, truth.log_phi)])
         cell = replace(
@@ -218,7 +253,8 @@ class Experiment:
         seed = int(np.random.SeedSequence((self._seed, cell, *key)).generate_state(1, np.uint64)[0])
         request = self._predicate if method.sampler == AWRS else self.request
         prompts, settings = [request.prompts[0]] * rows, replace(request.settings, seed=seed)
-        return method.make(phi).sample(replace(request, prompts=prompts, settings=settings, n=n))
+        sampler = sampler_for(phi, TreeStore(), method.options)  # without memory of earlier draws
+        return sampler.sample(replace(request, prompts=prompts, settings=settings, n=n))
 
     def runs(self, method: Method) -> bool:
         """Return True if the method applies: predicates need a language of ASCII texts, in all tokenizations."""
@@ -235,10 +271,6 @@ class Experiment:
         )
         table = Table(FSMGuide.from_automaton(compile_regex(ANY_TEXT), vocabulary))
         return replace(self.request, table=table, constraint=constraint.over(vocabulary))
-
-    def _singles(self, method: Method) -> int:
-        few = not self.finite or isinstance(method.proposal, CertifiedWalk)  # a tree costs the same every time
-        return FREE_SINGLE if few else SINGLE
 
     def _texts(self, p: Mapping[Ids, float]) -> dict[str, float]:
         """Return the distribution of the texts, all tokenizations of one summed; normalised."""
@@ -320,7 +352,7 @@ class Suite:
                 yield from ((heading, _unmeasured(language, method, _said(error))) for method in self.methods)
                 continue
             heading = replace(heading, log_phi=truth.log_phi, error=truth.error, source=truth.source)
-            mask = subject.mask_tv(truth)
+            mask = truth.mask_tv
             for method in filter(subject.runs, self.methods):
                 observe(f"{language.name}, {method.name}")
                 try:

@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, final
 
 from outlines_phi.fidelity.plots import INK, figure_class
@@ -64,10 +65,9 @@ class Grid:
 
     def table(self, heading: Heading, columns: Collection[str] = COLUMNS) -> TextTable:
         """Return the table of a language, with some of :data:`COLUMNS`."""
-        shown = [0, *(i for i, name in enumerate(COLUMNS, 1) if name in columns)]
-        head = ("", *COLUMNS)
-        rows = [[texts[i] for i in shown] for texts in map(row, self.of(heading))]
-        return TextTable([head[i] for i in shown], rows)
+        shown = ["", *(name for name in COLUMNS if name in columns)]
+        rows = [dict(zip(("", *COLUMNS), row(cell), strict=True)) for cell in self.of(heading)]
+        return TextTable(shown, [[texts[name] for name in shown] for texts in rows])
 
     def notes(self, heading: Heading) -> list[str]:
         """Return the remark on the cells of a language that hold no figures."""
@@ -101,7 +101,7 @@ def row(cell: Cell) -> list[str]:
         cell.method,
         f"{'>= ' if cell.how == 'groups' else ''}{number(cell.tv)}" if measured else "0 (theorem)",
         change_of(cell),
-        _noise(cell),
+        f"{'+-' if cell.how == 'weights' else ''}{number(cell.floor)}" if cell.floor else "-",
         number(cell.tv_tokens),
         number(cell.kl),
         number(cell.ess),
@@ -140,12 +140,6 @@ def is_noise(cell: Cell) -> bool:
     return cell.how in ("draws", "groups") and cell.tv is not None and cell.tv < 2 * (cell.floor or 0.0)
 
 
-def _noise(cell: Cell) -> str:
-    if not cell.floor:
-        return "-"
-    return f"+-{number(cell.floor)}" if cell.how == "weights" else number(cell.floor)
-
-
 COLORS = "#1c2330 #e4572e #f2a541 #8f5bd6 #2e86ab #1b998b #6a994e #bc4b83 #7a6c5d #4059ad #c1121f #588157".split()
 """Of the estimators, in the order of the table."""
 
@@ -167,23 +161,20 @@ def draw_grid(grid: Grid) -> Any:
     rows = max(1, math.ceil(len(families) / columns))
     figure = figure_class()(figsize=(4.6 * columns, 3.7 * rows + 1.3), layout="constrained", facecolor="white")
     axes = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
-    styles = {
-        (estimator, sampler): {
-            "color": COLORS[estimators.index(estimator) % len(COLORS)],
-            "marker": MARKERS[samplers.index(sampler) % len(MARKERS)],
-            "linestyle": "none",
-        }
-        for estimator, sampler in methods
-    }
+    colors = dict(zip(estimators, cycle(COLORS), strict=False))
+    markers = dict(zip(samplers, cycle(MARKERS), strict=False))
     for axis, family in zip(axes, families, strict=False):
-        for number, (method, style) in enumerate(styles.items()):
-            cells = [cell for cell in shown if cell.family == family and (cell.estimator, cell.sampler) == method]
+        for number, (estimator, sampler) in enumerate(methods):
+            cells = [
+                each for each in shown if (each.family, each.estimator, each.sampler) == (family, estimator, sampler)
+            ]
             if cells:
-                _draw(axis, cells, style, zorder=3 + len(styles) - number)
+                style = {"color": colors[estimator], "marker": markers[sampler], "linestyle": "none"}
+                _draw(axis, cells, style, zorder=3 + len(methods) - number)
         _style(axis, family)
     for axis in axes[len(families) :]:
         axis.set_visible(False)
-    _legend(figure, estimators, samplers, ncols=2 * columns)
+    _legend(figure, colors, markers, ncols=2 * columns)
     return figure
 
 
@@ -219,15 +210,12 @@ def _style(axis: Any, family: str) -> None:
     axis.spines[:].set_visible(False)
 
 
-def _legend(figure: Any, estimators: Sequence[str], samplers: Sequence[str], ncols: int) -> None:
+def _legend(figure: Any, colors: dict[str, str], markers: dict[str, str], ncols: int) -> None:
     from matplotlib.lines import Line2D
 
-    entries = [
-        ("o", COLORS[i % len(COLORS)], f"{name} (masking)" if name == "local" else name)
-        for i, name in enumerate(estimators)
-    ]
-    names = samplers if len(samplers) > 1 else ()
-    entries += [(MARKERS[i % len(MARKERS)], INK, "by itself" if n == "draw" else n) for i, n in enumerate(names)]
+    entries = [("o", color, f"{name} (masking)" if name == "local" else name) for name, color in colors.items()]
+    if len(markers) > 1:
+        entries += [(mark, INK, "by itself" if name == "draw" else name) for name, mark in markers.items()]
     plain: dict[str, Any] = {"linestyle": "none", "markersize": 9}
     handles = [Line2D([], [], marker=mark, color=color, label=label, **plain) for mark, color, label in entries]
     hollow = Line2D([], [], marker="o", color=INK, markerfacecolor="white", label="below this: within noise", **plain)

@@ -14,9 +14,9 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from outlines_phi import EmptyLanguageError, Vocabulary
-from outlines_phi.automata.automaton import ByteAutomaton
+from outlines_phi.automata.automaton import ByteAutomaton, explored
+from outlines_phi.automata.lift import FIRST, Transformations
 from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.guide import DONE
 from outlines_phi.guides.table import Table
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.plugin.types.tables import OWN
@@ -28,23 +28,20 @@ PAIRS = (("(", ")"), ("[", "]"), ("{", "}"), ("<", ">"))  # The kinds of bracket
 
 def dyck(kinds: int, length: int, *, exactly: bool) -> ByteAutomaton:
     """Return the automaton of balanced words of ``length`` brackets, or at most that, of 1 to 4 ``kinds``; not empty."""
-    start = ("", length)
-    number = {start: 1}
-    edges: list[tuple[int, int, int]] = []
-    for (stack, left), source in (queue := list(number.items())):
-        for opening, closing in PAIRS[:kinds]:
-            below = [(opening, (stack + closing, left - 1))] if len(stack) + 2 <= left else []
-            below += [(closing, (stack[:-1], left - 1))] if stack.endswith(closing) else []
-            for bracket, target in below:
-                if target not in number:
-                    number[target] = len(number) + 1
-                    queue.append((target, number[target]))
-                edges.append((source, ord(bracket), number[target]))
-    accepting = np.zeros(len(number) + 1, dtype=bool)
-    for (stack, left), state in number.items():
-        accepting[state] = not stack and (left == 0 if exactly else left < length)
-    source, byte, target = np.array(edges).transpose()
-    return ByteAutomaton.from_edges(source, byte, target, start=1, accepting=accepting).trim()
+    pairs = PAIRS[:kinds]
+
+    def steps(place: tuple[str, int]) -> list[tuple[str, int] | None]:
+        """Return the place after each bracket: the closing ones that are due, and how many brackets are left."""
+        due, left = place
+        opened = [(due + closing, left - 1) if len(due) + 2 <= left else None for _, closing in pairs]
+        closed = [(due[:-1], left - 1) if due.endswith(closing) else None for _, closing in pairs]
+        return [after for both in zip(opened, closed, strict=True) for after in both]
+
+    places, after = explored([("", length)], steps)
+    targets = np.zeros((len(after), 256), dtype=np.int32)
+    targets[:, [ord(bracket) for pair in pairs for bracket in pair]] = after
+    ends = [not due and (left == 0 if exactly else left < length) for due, left in places]
+    return ByteAutomaton.from_table(targets, np.array([False, *ends])).trim()
 
 
 def of_single_bytes(automaton: ByteAutomaton, vocabulary: Vocabulary) -> FSMGuide:
@@ -54,49 +51,47 @@ def of_single_bytes(automaton: ByteAutomaton, vocabulary: Vocabulary) -> FSMGuid
     """
     single = tuple(token if len(token) == 1 else b"" for token in vocabulary.tokens)
     guide = FSMGuide.from_automaton(automaton, replace(vocabulary, tokens=single))
-    return replace(
-        guide, vocabulary=vocabulary, automaton=None
-    )  # of its tokens, the automaton knows too many tokenizations
+    # The automaton knows too many tokenizations.
+    return replace(guide, vocabulary=vocabulary, automaton=None)
 
 
 def of_sequences(members: Iterable[Sequence[int]], vocabulary: Vocabulary) -> FSMGuide:
-    """Return the guide of some token sequences, given without their end: the least automaton, a minimised trie."""
-    eos = vocabulary.eos_ids[0]
-    trie: dict[int, Any] = {}
-    for member in members:
-        node = trie
-        for token in (*member, eos):
-            node = node.setdefault(token, {})
-    if not trie:
+    """Return the guide of some token sequences, given without their end: the least automaton."""
+    sequences = frozenset(map(tuple, members))
+    used = sorted(set().union(*sequences))
+
+    def steps(rests: frozenset[tuple[int, ...]]) -> list[frozenset[tuple[int, ...]] | None]:
+        """Return the rests behind each token: prefixes that are continued alike are one place."""
+        after: dict[int, set[tuple[int, ...]]] = {}
+        for token, *rest in filter(None, rests):
+            after.setdefault(token, set()).add(tuple(rest))
+        return [frozenset(after[token]) if token in after else None for token in used]
+
+    if not sequences:
         raise EmptyLanguageError("A language of no token sequences was given; give at least one.")
-    rows: dict[tuple[tuple[int, int], ...], int] = {}
-
-    def intern(node: dict[int, Any]) -> int:
-        """Return the state of a prefix: prefixes that are continued alike share one."""
-        row = sorted((token, DONE if token == eos else intern(child)) for token, child in node.items())
-        return rows.setdefault(tuple(row), DONE + 1 + len(rows))
-
-    start = intern(trie)
-    used = sorted({token for row in rows for token, _ in row} - {eos})
+    places, targets = explored([sequences], steps)
+    classes, source = np.nonzero(targets.T)
+    offsets = np.append(0, np.cumsum(np.bincount(classes, minlength=len(used))))
+    moves = Transformations(offsets, source.astype(np.int32), targets[source, classes])
     class_of = np.full(len(vocabulary), NEVER, dtype=np.int32)
-    class_of[used] = np.arange(EOS + 1, EOS + 1 + len(used))
-    class_of[eos] = EOS
-    partition, sizes = Partition(class_of, EOS + 1 + len(used)), [0] * (DONE + 1) + list(map(len, rows))
-    edges = [(class_of[token], target) for row in rows for token, target in row]
-    classes, successors = np.array(edges, dtype=np.int32).T
-    return FSMGuide(vocabulary, partition, np.append(0, np.cumsum(sizes)), classes, successors, start)
+    class_of[used] = np.arange(FIRST, FIRST + len(used))
+    class_of[list(vocabulary.eos_ids)] = EOS
+    accepting = np.array([False, *(() in rests for rests in places)])
+    guide = FSMGuide.from_moves(vocabulary, Partition(class_of, FIRST + len(used)), moves, accepting, 1)
+    assert guide is not None
+    return guide
 
 
 Build = Callable[[PhiModel], Table]  # Compiles what is allowed over the tokens of a model
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Language:
     """A language after a prompt."""
 
-    name: str
     family: str  # the panel of the figure that it is in
+    name: str
     title: str  # what is written, in words
     prompt: Any  # what the model is asked: ``str`` or Outlines ``Chat``
     table: Build  # what is allowed, over the tokens of a model
@@ -165,28 +160,26 @@ def _dyck(name: str, prompt: str, kinds: int, length: int, exactly: bool, *, sin
     title = (
         f"Dyck-{kinds} of {'' if exactly else 'up to '}{length} brackets, {'one-bracket' if single else 'BPE'} tokens"
     )
-    return _made("brackets", name, title, prompt, table, length + 1)
-
-
-def _made(family: str, name: str, title: str, prompt: Any, table: Build, budget: int | None = None) -> Language:
-    return Language(name=name, family=family, title=title, prompt=prompt, table=table, budget=budget)
+    return Language("brackets", name, title, prompt, table, length + 1)
 
 
 def _typed(family: str, name: str, title: str, prompt: str, output_type: Any, budget: int | None = None) -> Language:
     # What outlines_core makes of the type: few enough texts that the truth about them is known.
     title += ", all tokenizations, free whitespace"
-    return _made(family, name, title, prompt, lambda model: model.table(output_type, backend=OWN), budget)
+    return Language(family, name, title, prompt, lambda model: model.table(output_type, backend=OWN), budget)
 
 
 def _regex(family: str, name: str, title: str, prompt: str, pattern: str, budget: int) -> Language:
     def table(model: PhiModel) -> Table:
         return Table(FSMGuide.from_automaton(compile_regex(pattern), model.lm.vocabulary))
 
-    return _made(family, name, f"{title}, all tokenizations", prompt, table, budget)
+    return Language(family, name, f"{title}, all tokenizations", prompt, table, budget)
 
 
 def _listed(family: str, name: str, title: str, prompt: str, texts: Callable[[], list[str]]) -> Language:
-    return _made(family, name, f"{title}, canonical tokenization", prompt, lambda model: canonical(texts(), model), 64)
+    return Language(
+        family, name, f"{title}, canonical tokenization", prompt, lambda model: canonical(texts(), model), 64
+    )
 
 
 def _spelled(model: PhiModel) -> Table:
@@ -212,7 +205,7 @@ SUITE = (
     _typed("finite JSON", "json-flag", "one bool", ORDER, Paid, 32),
     _listed("finite JSON", "json-order", "enum, 1 to 9, bool", ORDER, orders),
     _listed("finite JSON", "json-order-off", "the same off-prompt", QUESTION, orders),
-    _made("finite JSON", "json-order-single", "the same on-prompt, one-byte tokens", ORDER, _spelled, 96),
+    Language("finite JSON", "json-order-single", "the same on-prompt, one-byte tokens", ORDER, _spelled, 96),
     _typed("finite JSON", "json-character", "two enums and a bool", CHARACTER, CharacterRecord, 128),
     _regex("literals", "answer", "yes or no", QUESTION, "yes|no", 8),
     _regex("literals", "roles", "6 roles", "Character: Aria is a brave elf. Role: ", "|".join(ROLES), 32),
@@ -233,4 +226,4 @@ QUICK = frozenset({"dyck1-8-single", "dyck1-upto8", "json-order", "answer", "cit
 
 def own(name: str, prompt: Any, output_type: Any) -> Language:
     """Return the language of an application's output type after one of its prompts."""
-    return _made("own", name, f"after {str(prompt)!r:.70}", prompt, lambda model: model.table(output_type))
+    return Language("own", name, f"after {str(prompt)!r:.70}", prompt, lambda model: model.table(output_type))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
@@ -21,11 +22,9 @@ from outlines_phi import (
 from outlines_phi.guides import Table
 from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun, StepPhi
 from outlines_phi.phi.estimator import Need, Phi
-from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.plugin.call import ESTIMATORS
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.resolve import sampler_for
-from outlines_phi.sampling.sampler import Request, Sampler
+from outlines_phi.sampling.sampler import Request
 
 from .reference import CertifiedWalk
 
@@ -77,19 +76,14 @@ class Method:
     sampler: str
     phi: Phi
     options: SMC | None  # the sampler where it is not the estimator's own
-    proposal: (
-        ProposalPhi | None
-    )  # its distribution is computed where the language can be enumerated; ``None``: draws have to tell
+    # Its distribution is computed where the language can be enumerated; ``None``: draws have to tell.
+    proposal: ProposalPhi | None
     independent: bool  # whether ``n`` draws of one call are independent and distributed as a draw in a call of its own
 
     @property
     def name(self) -> str:
         """Estimator and sampler."""
         return self.estimator if self.sampler == DRAW else f"{self.estimator} + {self.sampler}"
-
-    def make(self, phi: Phi) -> Sampler:
-        """Return the sampler of ``phi``, without memory of earlier draws."""
-        return sampler_for(phi, TreeStore(), self.options)
 
 
 CERTIFIED: dict[str, Phi] = {
@@ -129,8 +123,7 @@ def methods(estimators: Iterable[str] | None = None, samplers: Iterable[str] | N
     By default all estimators, with the samplers that :data:`SAMPLERS` shows them with.
     """
     known = known_estimators()
-    chosen = _known("estimator", known if estimators is None else estimators, known)
-    runners = _known("sampler", SAMPLERS if samplers is None else samplers, SAMPLERS)
+    chosen, runners = chosen_of("estimator", estimators, known), chosen_of("sampler", samplers, SAMPLERS)
     shown = {name: (of or known) if samplers is None else known for name, (_, of) in SAMPLERS.items()}
     pairs = [(estimator, sampler) for sampler in runners for estimator in chosen if estimator in shown[sampler]]
     found = [(e, s) for e, s in pairs if s == DRAW or isinstance(known[e], ProposalPhi)]
@@ -142,13 +135,20 @@ def methods(estimators: Iterable[str] | None = None, samplers: Iterable[str] | N
     return [_method(estimator, known[estimator], sampler) for estimator, sampler in found]
 
 
-def _known(kind: str, names: Iterable[str], known: Iterable[str]) -> list[str]:
-    given = list(dict.fromkeys(names))
-    unknown = [name for name in given if name not in known]
+def chosen_of(kind: str, patterns: Iterable[str] | None, known: Iterable[str]) -> list[str]:
+    """Return the names that patterns such as ``dyck*``, or several by commas, match, in their order; by default all.
+
+    An :class:`UnsupportedError` where a pattern matches none.
+    """
+    names = list(known)
+    if patterns is None:
+        return names
+    given = [pattern.strip() for part in patterns for pattern in part.split(",") if pattern.strip()]
+    unknown = [pattern for pattern in given if not fnmatch.filter(names, pattern)]
     if unknown or not given:
         said = f"There is no {kind} {', '.join(map(repr, unknown))}" if unknown else f"No {kind} was given"
-        raise UnsupportedError(f"{said}; expected some of {', '.join(map(repr, known))}.")
-    return given
+        raise UnsupportedError(f"Give some of {', '.join(names)}. {said}.")
+    return list(dict.fromkeys(name for pattern in given for name in fnmatch.filter(names, pattern)))
 
 
 def _method(estimator: str, phi: Phi, sampler: str) -> Method:

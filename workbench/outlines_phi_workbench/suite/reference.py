@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, final
+from typing import ClassVar, NamedTuple, final
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from outlines_phi.guides import Table
 from outlines_phi.guides.guide import DONE
 from outlines_phi.lm import LanguageModel
 from outlines_phi.lm.watch import limited
-from outlines_phi.numerics.transfers import Rows
 from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.branches import Branches
 from outlines_phi.phi.estimator import Need
@@ -111,64 +110,49 @@ def enumerate_language(
     )
     estimates = [phi.begin(run) for phi in chosen.values()]
     logits = branches.plant()
-    level, seen = [_Prefix((), table.start if start is None else start, 0, 0.0, np.zeros(len(chosen)))], 1
-    reference = Reference({}, {name: {} for name in chosen})
+    level, seen = [_Prefix((), table.start if start is None else start, 0, np.zeros(1 + len(estimates)))], 1
+    members: dict[Ids, list[float]] = {}
     for remaining in range(budget, 0, -1):
         below: list[_Prefix] = []
         for part in (level[begin : begin + ROWS] for begin in range(0, len(level), ROWS)):
+            nodes = [0]
             if remaining < budget:
-                first = branches.trees.next_node
-                logits = branches.evaluate([(prefix.node, prefix.ids[-1]) for prefix in part])
-                for node, prefix in enumerate(part, first):
-                    prefix.node = node
-            for child in _children(run, estimates, logits, part, remaining):
-                if child.state == DONE:
-                    reference.log_p[child.ids] = child.log_p
-                    for proposal, log_q in zip(reference.log_q.values(), child.log_q.tolist(), strict=True):
-                        proposal[child.ids] = log_q
-                else:
-                    below.append(child)
+                nodes = [branches.trees.next_node + i for i in range(len(part))]
+                logits = branches.evaluate([(prefix.parent, prefix.ids[-1]) for prefix in part])
+            here = Prefixes(
+                rows=[0] * len(part),
+                nodes=nodes,
+                states=[prefix.state for prefix in part],
+                remaining=[remaining] * len(part),
+                tokens=[list(prefix.ids) for prefix in part],
+            )
+            log_p = run.log_p(logits.whole(), zip(here.rows, here.tokens, strict=True))
+            steps = [log_p.double().cpu().numpy(), *(_log_q(estimate.scores(log_p, here)) for estimate in estimates)]
+            for row, prefix in enumerate(part):
+                moves = table.moves(prefix.state, remaining)
+                logs = prefix.logs + np.stack([step[row, moves.tokens] for step in steps], axis=1)
+                for i in np.flatnonzero(logs[:, 0] > -math.inf).tolist():
+                    ids, target = (*prefix.ids, int(moves.tokens[i])), int(moves.leads[moves.classes[i]])
+                    if target == DONE:
+                        members[ids] = logs[i].tolist()
+                    else:
+                        below.append(_Prefix(ids, target, nodes[row], logs[i]))
             if seen + len(below) > max_prefixes:
                 raise UnsupportedError(
                     f"The language has more than {max_prefixes} prefixes; give a smaller one or a larger max_prefixes."
                 )
         seen, level = seen + len(below), below
-    return reference
+    log_p_of, *log_q = ({ids: logs[i] for ids, logs in members.items()} for i in range(1 + len(estimates)))
+    return Reference(log_p_of, dict(zip(chosen, log_q, strict=True)))
 
 
-@dataclass
-class _Prefix:
-    """A live prefix; ``node`` is its parent's until it is evaluated."""
+class _Prefix(NamedTuple):
+    """A live prefix, the node of the one before it, and its ``log p`` and each ``log q_h``."""
 
     ids: Ids
     state: int
-    node: int
-    log_p: float
-    log_q: NDArray[np.float64] = field(repr=False)
-
-
-def _children(
-    run: SampledRun, estimates: Sequence[Estimate], logits: Rows, prefixes: Sequence[_Prefix], remaining: int
-) -> Iterator[_Prefix]:
-    here = Prefixes(
-        rows=[0] * len(prefixes),
-        nodes=[prefix.node for prefix in prefixes],
-        states=[prefix.state for prefix in prefixes],
-        remaining=[remaining] * len(prefixes),
-        tokens=[list(prefix.ids) for prefix in prefixes],
-    )
-    log_p = run.log_p(logits.whole(), zip(here.rows, here.tokens, strict=True))
-    steps = [_log_q(estimate.scores(log_p, here)) for estimate in estimates]
-    known = log_p.double().cpu().numpy()
-    for row, prefix in enumerate(prefixes):
-        moves = run.table.moves(prefix.state, remaining)
-        live = known[row, moves.tokens]
-        log_q = np.stack([step[row, moves.tokens] for step in steps], axis=1) if steps else np.zeros((len(live), 0))
-        for i in np.flatnonzero(live > -math.inf).tolist():
-            token, target = int(moves.tokens[i]), int(moves.leads[moves.classes[i]])
-            yield _Prefix(
-                (*prefix.ids, token), target, prefix.node, prefix.log_p + float(live[i]), prefix.log_q + log_q[i]
-            )
+    parent: int
+    logs: NDArray[np.float64]
 
 
 def _log_q(scores: Tensor) -> NDArray[np.float64]:
@@ -202,27 +186,24 @@ class CertifiedWalk(ProposalPhi):
                     "Give a larger tolerance or effort",
                     f"Enumeration did not reach tolerance={self.tolerance} when {used}",
                 )
-        return WalkEstimate([tree.root for tree in trees], run.table)
+        return WalkEstimate(LocalPhi().begin(run), [tree.root for tree in trees])
 
 
 @final
 @dataclass(frozen=True)
 class WalkEstimate(Estimate):
-    """The roots of the enumerated trees of a run."""
+    """The roots of the enumerated trees of a run, and masking in it."""
 
+    mask: Estimate
     roots: Sequence[Node]
-    table: Table
 
     def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
         """See :meth:`Estimate.scores`."""
-        log_p = log_p.clone()
-        for i, (row, state, left, tokens) in enumerate(
-            zip(prefixes.rows, prefixes.states, prefixes.remaining, prefixes.tokens, strict=True)
-        ):
-            log_p[i].add_(self.table.bias(state, left, log_p.device))
-            node: Node | None = self.roots[row]
+        scores = self.mask.scores(log_p, prefixes)
+        for row, root, tokens in zip(scores, map(self.roots.__getitem__, prefixes.rows), prefixes.tokens, strict=True):
+            node: Node | None = root
             for token in tokens:
                 node = node.children.get(token) if node is not None else None
             for token, child in (node.children if node is not None else {}).items():
-                log_p[i, token] += child.log_upper
-        return log_p
+                row[token] += child.log_upper
+        return scores

@@ -7,6 +7,7 @@ every mask is exact. What is written here is only looked for, and need not be tr
 from __future__ import annotations
 
 import random
+from functools import reduce
 from typing import Any, final
 
 import numpy as np
@@ -21,13 +22,14 @@ from outlines_phi.guides.guide import DEAD as NO_STATE
 from outlines_phi.guides.guide import DONE
 from outlines_phi.vocabulary.classes import EOS
 
-from .item_chart import Arcs, ItemChart
+from .item_chart import ItemChart
+from .lexing import START as BEGIN
+from .lexing import EmittedWords, LongestMatch
 from .subject import shown
 
 MOST_ITEMS = 200_000  # A certificate has fewer items of Earley's algorithm, and arcs between places, than this
 SAMPLES, LONGEST = 12, 16  # How many texts masks are shown of, and how many tokens a text has at most
 _FORMAT = 1
-_NO_WORD: Word = ()
 
 
 def certificate(guide: CFGGuide, *, samples: int = SAMPLES, seed: int = 0) -> dict[str, Any]:
@@ -86,7 +88,7 @@ def _texts(guide: CFGGuide, count: int, rng: random.Random) -> list[Word]:
     """Return words of tokens that lead to different states, the empty one first: walks by the masks, class by class."""
     found: dict[int, Word] = {guide.start: ()} if count else {}
     for _ in range(20 * count):
-        state, word = guide.start, _NO_WORD
+        state, word = guide.start, Word()
         for _ in range(rng.randrange(1, LONGEST + 1) if len(found) < count else 0):
             row = guide.row(state)
             live = [place for place in np.flatnonzero(row.targets != NO_STATE).tolist() if place != EOS]
@@ -105,18 +107,15 @@ class _Witnesses:
 
     def __init__(self, guide: CFGGuide) -> None:
         self._guide = guide
-        self._places = EmittedWords(guide.lexer)
+        self._places = emitted_words(guide.lexer)
         self._search = ItemChart(guide.grammar, self._places.arcs)
-        self._refuting = EmittedWords(guide.lexer)  # apart, so that what is allowed takes no place
+        self._refuting = emitted_words(guide.lexer)  # apart, so that what is allowed takes no place
         self._refuted: dict[int, None] = {}
 
     def sample(self, word: Word, tokens: NDArray[np.int64]) -> dict[str, Any]:
         """Return the mask of a guide after a word of tokens, with a verdict for each place that tokens lead to."""
         guide, text = self._guide, self._guide.vocabulary.decode(word)
-        state = guide.start
-        for token in word:
-            state = guide.advance(state, token)
-        row = guide.row(state)
+        row = guide.row(reduce(guide.advance, word, guide.start))
         read = guide.lexer.lex(text)
         assert read is not None
         lexed, before = read[0], guide.lexer.counted(read[1])
@@ -126,13 +125,10 @@ class _Witnesses:
             if (target := int(spans.target[place])) != DEAD:
                 emitted = guide.spanner.words[spans.word[place]]
                 outcomes.append([target, list(emitted), self._verdict(before + emitted, target)])
-        last = guide.lexer.flush(lexed)
-        is_end = bool(row.targets[EOS] == DONE)
-        end: Any = [[], []] if is_end else 0
-        if last is not None:
-            end = self._verdict(before + guide.lexer.counted(last), None)
-        if isinstance(end, list) != is_end:  # the mask is wrong: what it says is written, and cannot be shown
-            end = [[], []] if is_end else end
+        last, is_end = guide.lexer.flush(lexed), bool(row.targets[EOS] == DONE)
+        end: Any = 0 if last is None else self._verdict(before + guide.lexer.counted(last), None)
+        if is_end and not isinstance(end, list):  # the mask is wrong: what it says is written, and cannot be shown
+            end = [[], []]
         return {
             "text": list(text),
             "mask": _bits(row.targets[row.partition.class_of[tokens]] != NO_STATE),
@@ -142,36 +138,28 @@ class _Witnesses:
 
     def refutation(self) -> dict[str, Any]:
         """Return the automaton of all that lexers may emit, and the items that show that what is forbidden leads nowhere."""
-        places, grammar = self._refuting, self._guide.grammar
+        places = self._refuting
         homes = [places.number((), state) for state in range(len(self._guide.lexer)) if self._refuted]
-        chart = ItemChart(grammar, places.arcs)
+        chart = ItemChart(self._guide.grammar, places.arcs)
         for place in self._refuted:
             chart.begin(place)
-            check_size(len(chart))
-        place = 0
-        while place < len(places.all):  # arcs may lead to new ones
-            places.arcs(place)
-            place += 1
-        root = len(grammar.terminals) + len(grammar.nonterminals)
+            check_size(len(chart.reasons))
+        arcs = [list(map(list, places.each(place))) for place, _ in enumerate(places.all)]  # it grows
         items: list[dict[tuple[int, Word, int], None]] = [{} for _ in places.all]
         completed: list[dict[tuple[int, int], None]] = [{} for _ in places.all]
         for item in chart.reasons:
             head, rest = chart.needs(item)
-            head = root if head == ItemChart.ROOT else head
             items[item.here][head, rest, item.origin] = None
             if not rest:
                 completed[item.origin][head, item.here] = None
         return {
             "places": [[list(word), state] for word, state in places.all],
-            "arcs": [
-                [[terminal, there] for terminal, several in places.arcs(number).items() for there in several]
-                for number in range(len(places.all))
-            ],
+            "arcs": arcs,
             "lasts": _bits(number in places.closing for number in range(len(places.all))),
             "homes": homes,
             "items": [[[head, list(rest), origin] for head, rest, origin in here] for here in items],
             "completed": [[list(pair) for pair in here] for here in completed],
-            "root": root,
+            "root": chart.root,
         }
 
     def _verdict(self, word: Word, state: int | None) -> Any:
@@ -181,80 +169,19 @@ class _Witnesses:
         for complete in self._search.begin(place):
             places.arcs(complete.here)
             if complete.here in places.closing:
-                text = b"".join(places.spelling.get(arc, b"") for arc in self._search.arcs_of(complete))
-                steps = self._search.leftmost(complete)[1:]  # without the root's own
-                return [list(text + places.closing[complete.here]), steps]
-        check_size(len(self._search))
+                steps, arcs = self._search.derivation(complete)
+                text = b"".join(places.spelling.get(arc, b"") for arc in arcs)
+                return [list(text + places.closing[complete.here]), steps[1:]]  # without the root's own
+        check_size(len(self._search.reasons))
         refuted = self._refuting.number(word, state)
         self._refuted[refuted] = None
         return refuted
 
 
-Place = tuple[Word, int | None]  # A word that is to be read, and a state of the lexer; none at the end of the text
-
-
-@final
-class EmittedWords:
-    """The words that a lexer may still emit, ignored terminals left out, as an automaton whose places are numbered as they come up.
-
-    ``spelling`` are bytes by which an arc, or the end of the text from a place, comes about.
-    """
-
-    def __init__(self, lexer: Lexer) -> None:
-        self._lexer = lexer
-        self.all: list[Place] = []
-        self._number: dict[Place, int] = {}
-        self._arcs: dict[int, Arcs] = {}
-        self.spelling: dict[tuple[int, int, int], bytes] = {}
-        self.closing: dict[int, bytes] = {}
-        self.size = 0  # how many arcs there are
-        self._byte = {int(column): bytes([byte]) for byte, column in reversed(list(enumerate(lexer.byte_class)))}
-
-    def number(self, word: Word, state: int | None) -> int:
-        """Return the number of a place."""
-        number = self._number.setdefault((word, state), len(self.all))
-        if number == len(self.all):
-            self.all.append((word, state))
-        return number
-
-    def arcs(self, place: int) -> Arcs:
-        """Return the arcs from a place."""
-        if place not in self._arcs:
-            word, state = self.all[place]
-            if word:
-                self._arcs[place] = {word[0]: (self.number(word[1:], state),)}
-            else:
-                self._arcs[place] = {} if state is None else self._emitted(place, state)
-            if not word and state is None:
-                self.closing[place] = b""
-            self.size += sum(map(len, self._arcs[place].values()))
-            check_size(self.size)
-        return self._arcs[place]
-
-    def _emitted(self, place: int, start: int) -> Arcs:
-        """Return the outputs that come first from a state of the lexer, after bytes that emit nothing."""
-        lexer, arcs = self._lexer, dict[int, dict[int, None]]()
-        texts, pending = {start: b""}, [start]
-
-        def emits(word: Word, state: int | None, text: bytes) -> None:
-            there = self.number(word[1:], state)
-            arcs.setdefault(word[0], {})[there] = None
-            self.spelling.setdefault((place, word[0], there), text)
-
-        for state in pending:  # it grows
-            last = lexer.flush(state)
-            if last is not None and lexer.counted(last):
-                emits(lexer.counted(last), None, texts[state])
-            elif last is not None:
-                self.closing.setdefault(place, texts[state])
-            for column, byte in self._byte.items():
-                target, word = int(lexer.targets[state, column]), lexer.counted(lexer.words[lexer.emits[state, column]])
-                if target != DEAD and word:
-                    emits(word, target, texts[state] + byte)
-                elif target != DEAD and target not in texts:
-                    texts[target] = texts[state] + byte
-                    pending.append(target)
-        return {terminal: tuple(there) for terminal, there in arcs.items()}
+def emitted_words(lexer: Lexer) -> EmittedWords:
+    """Return the words that a lexer may still emit, over one byte of each class; refused where there are too many arcs."""
+    letters = {int(column): bytes([byte]) for byte, column in reversed(list(enumerate(lexer.byte_class)))}
+    return EmittedWords(lexer, letters.values(), check_size)
 
 
 def check_size(size: int) -> None:
@@ -265,73 +192,51 @@ def check_size(size: int) -> None:
         )
 
 
-Hold = tuple[Any, ...]
-"""A state of the proven transducer: ``()``, ``(q,)``, or ``(q, word, hold)`` where a word is held back."""
-
-
 def stands_for(lexer: Lexer, lexemes: LexemeAutomaton) -> list[list[Any]]:
-    """Return, by state of the lexer, the states of the proven transducer that some text leads to beside it."""
+    """Return, by state of the lexer, the states of the proven transducer that some text leads to beside it.
+
+    Such a state is ``[]``, ``[q]``, or ``[q, word, state]`` where a word is held back.
+    """
     transducer = _Transducer(lexemes)
     # Bytes that neither of them tells apart are one.
     distinct = np.unique(np.stack([lexer.byte_class, lexemes.byte_class]), axis=1, return_index=True)[1].tolist()
-    found: list[dict[Hold, bytes]] = [{} for _ in range(len(lexer))]
-    begin: Hold = ()
-    found[START][begin] = b""
-    pending = [(START, begin)]
-    for state, hold in pending:  # it grows
-        text = found[state][hold]
+    found: list[dict[int, bytes]] = [{} for _ in range(len(lexer))]
+    found[START][BEGIN] = b""
+    for state, other in (pending := [(START, BEGIN)]):  # it grows
+        text = found[state][other]
         for byte in distinct:
-            moved, proven = lexer.lex(bytes([byte]), state), transducer.step(hold, byte)
-            differs = (moved and moved[1]) != (proven and proven[1])
+            moved, proven = lexer.lex(bytes([byte]), state), transducer.move(other, byte)
+            differs = (moved and moved[1]) != (proven and proven.word)
             # A lexeme that is never given up leads the definition to ever new states, which hold more and more back.
-            if differs or (proven and _held(proven[0]) > HELD) or len(pending) > HELD * len(lexer):
+            if differs or (proven and transducer.held(proven.state) > HELD) or len(pending) > HELD * len(lexer):
                 raise UnsupportedError(
                     "Give a grammar whose lexemes are the longest without exception. After "
                     f"{shown(text + bytes([byte]))} the lexer does not go back as the proven definition does "
                     "(grammar-theory.md, section 2.3), so there is no certificate."
                 )
-            if moved and proven and proven[0] not in found[moved[0]]:
-                found[moved[0]][proven[0]] = text + bytes([byte])
-                pending.append((moved[0], proven[0]))
-    return [[_listed(hold) for hold in holds] for holds in found]
-
-
-def _held(hold: Hold) -> int:
-    return len(hold[1]) + _held(hold[2]) if len(hold) == 3 else 0
-
-
-def _listed(hold: Hold) -> list[Any]:
-    return [hold[0], list(hold[1]), _listed(hold[2])] if len(hold) == 3 else list(hold)
+            if moved and proven and proven.state not in found[moved[0]]:
+                found[moved[0]][proven.state] = text + bytes([byte])
+                pending.append((moved[0], proven.state))
+    return [[transducer.listed(other) for other in others] for others in found]
 
 
 @final
-class _Transducer:
+class _Transducer(LongestMatch):
     """Longest match with going back, as ``proofs/theories/lexing.v`` has it: ``step`` there."""
 
     def __init__(self, lexemes: LexemeAutomaton) -> None:
+        super().__init__(lexemes.start)
         self._lexemes = lexemes
 
-    def step(self, hold: Hold, byte: int) -> tuple[Hold, Word] | None:
-        """Return the state after a byte and what is emitted, or ``None``."""
-        match hold:
-            case ():
-                return self._fresh(byte, ())
-            case (state,):
-                label = int(self._lexemes.label[state])
-                back = None if label == NOTHING else self._fresh(byte, (label,))
-            case (state, word, rest):
-                moved = self.step(rest, byte)
-                back = None if moved is None else (moved[0], (*word, *moved[1]))
-        after = self._after(state, byte)
-        if after == DEAD:
-            return back
-        if back is None or self._lexemes.label[after] != NOTHING:
-            return (after,), ()
-        return (after, back[1], back[0]), ()
+    def longer(self, reading: int, byte: int) -> int:
+        return int(self._lexemes.targets[reading, self._lexemes.byte_class[byte]])
 
-    def _fresh(self, byte: int, word: Word) -> tuple[Hold, Word] | None:
-        after = self._after(self._lexemes.start, byte)
-        return None if after == DEAD else ((after,), word)
+    def label(self, reading: int) -> Word:
+        label = int(self._lexemes.label[reading])
+        return () if label == NOTHING else (label,)
 
-    def _after(self, state: int, byte: int) -> int:
-        return int(self._lexemes.targets[state, self._lexemes.byte_class[byte]])
+    def listed(self, state: int) -> list[Any]:
+        """Return a state as certificates have it."""
+        reading, fallback = self.residuals[state]
+        held = [] if fallback is None else [list(fallback.word), self.listed(fallback.state)]
+        return [] if state == BEGIN else [reading, *held]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from outlines_phi.automata.byte_machine import closure
 from outlines_phi.guides.grammar.grammar import Grammar
+
+from .lexing import EmittedWords, Word
 
 
 class EarleyItem(NamedTuple):
@@ -16,9 +21,6 @@ class EarleyItem(NamedTuple):
     production: int
     dot: int
     origin: int
-
-
-Word = tuple[int, ...]
 
 
 @final
@@ -30,14 +32,12 @@ class Earley:
 
     def __init__(self, grammar: Grammar) -> None:
         self.grammar = grammar
-        self._terminals = len(grammar.terminals)
-        self._by_head: dict[int, list[int]] = {}
-        for number, production in enumerate(grammar.productions):
-            self._by_head.setdefault(production.head, []).append(number)
         self.bodies = [production.body for production in grammar.productions]
         self.heads = [production.head for production in grammar.productions]
-        self.empty = self._nullable()
-        first = {EarleyItem(number, 0, 0) for number in self._by_head.get(grammar.start, ())}
+        self.empty = set[int]()
+        while more := {p.head for p in grammar.productions if self.empty.issuperset(p.body)} - self.empty:
+            self.empty |= more
+        first = [EarleyItem(number, 0, 0) for number in self.grammar.by_head.get(grammar.start, ())]
         self._sets: dict[Word, frozenset[EarleyItem]] = {(): self._complete((), first)}
         self._same: dict[Word, Word] = {}
         self._first: dict[object, Word] = {}
@@ -45,9 +45,7 @@ class Earley:
     def items(self, word: Word) -> frozenset[EarleyItem]:
         """Return the last set of ``word``: empty if the items before it have no use for its last terminal."""
         if word not in self._sets:
-            before = self.items(word[:-1])
-            read = {EarleyItem(p, d + 1, o) for p, d, o in before if self.bodies[p][d : d + 1] == word[-1:]}
-            self._sets[word] = self._complete(word, read) if read else frozenset()
+            self._sets[word] = self._complete(word, self._over(word[-1], self.items(word[:-1])))
         return self._sets[word]
 
     def derives(self, word: Word) -> bool:
@@ -77,137 +75,92 @@ class Earley:
         body = self.bodies[item.production]
         return body[item.dot] if item.dot < len(body) else None
 
-    def _complete(self, word: Word, items: set[EarleyItem]) -> frozenset[EarleyItem]:
-        here, found, pending = len(word), set(items), list(items)
-        while pending:
-            item = pending.pop()
-            symbol = self.next_symbol(item)
-            if symbol is None:
-                head = self.heads[item.production]
-                waiting = found if item.origin == here else self._sets[word[: item.origin]]
-                new = {EarleyItem(p, d + 1, o) for p, d, o in waiting if self.bodies[p][d : d + 1] == (head,)}
-            elif symbol < self._terminals:
-                continue
-            else:
-                new = {EarleyItem(number, 0, here) for number in self._by_head.get(symbol, ())}
-                if symbol in self.empty:
-                    new.add(EarleyItem(item.production, item.dot + 1, item.origin))
-            new -= found
-            found |= new
-            pending += new
-        return frozenset(found)
+    def _over(self, symbol: int, items: Iterable[EarleyItem]) -> list[EarleyItem]:
+        """Return the items that need ``symbol`` next, behind it."""
+        return [EarleyItem(p, d + 1, o) for p, d, o in items if self.bodies[p][d : d + 1] == (symbol,)]
 
-    def _nullable(self) -> set[int]:
-        empty: set[int] = set()
-        while True:
-            more = {p.head for p in self.grammar.productions if empty.issuperset(p.body)} - empty
-            if not more:
-                return empty
-            empty |= more
+    def _complete(self, word: Word, items: Sequence[EarleyItem]) -> frozenset[EarleyItem]:
+        here = len(word)
+
+        def further(item: EarleyItem) -> list[EarleyItem]:
+            if (symbol := self.next_symbol(item)) is not None:
+                passed = self._over(symbol, [item]) if symbol in self.empty else []
+                return [*passed, *(EarleyItem(number, 0, here) for number in self.grammar.by_head.get(symbol, ()))]
+            # What was begun here is complete without a terminal: its head is empty, and was passed.
+            before = self._sets[word[: item.origin]] if item.origin < here else ()
+            return self._over(self.heads[item.production], before)
+
+        return frozenset(closure(items, further))
+
+
+States = frozenset[int]
 
 
 @final
 class RegularCompletion:
     """The intersection of a context-free with a regular language (Bar-Hillel, Perles and Shamir, 1961) as Boolean matrices.
 
-    Entry ``(p, k)`` of a symbol's matrix: it derives a word, not the empty one, that leads from ``p`` to the ``k``-th of the states
-    that a terminal leads to. ``reads`` (``bool[T, S, S]``) are the steps of the automaton by terminal, after steps without output;
-    ``ends`` (``bool[S]``) the states from which the word may be over.
+    Entry ``(p, k)`` of a symbol's matrix: it derives a word, not the empty one, that leads from place ``p`` of the words that are
+    still to come to the ``k``-th of the places that a terminal leads to.
     """
 
-    def __init__(self, earley: Earley, reads: NDArray[np.bool_], ends: NDArray[np.bool_]) -> None:
-        self._earley, self._ends = earley, ends
-        self._landing = np.flatnonzero(reads.any(axis=(0, 1)))
-        symbols = len(reads) + len(earley.grammar.nonterminals)
-        self._matrices = np.zeros((symbols, len(ends), len(self._landing)), dtype=bool)
-        self._matrices[: len(reads)] = reads[:, :, self._landing]
-        # What follows the first symbol of a body begins where a terminal led, so these rows are solved by themselves first.
-        for rows in (self._landing, np.arange(len(ends))):
-            self._solve(rows)
-        # Sets of states are numbers, a bit for each state: few distinct ones occur, again and again.
-        self._contexts: dict[Word, dict[tuple[int, int], int]] = {}
-        self._answers: dict[Word, NDArray[np.bool_]] = {}
-        self._members: dict[int, NDArray[np.bool_]] = {}
-        self._steps: dict[tuple[int, int], int] = {}
+    def __init__(self, earley: Earley, words: EmittedWords) -> None:
+        self._earley = earley
+        read = [(t, place, there) for place, _ in enumerate(words.all) for t, there in words.each(place)]  # it grows
+        self._ends = frozenset(words.closing)
+        self._landing = np.unique([there for _, _, there in read]).astype(np.int64)
+        symbols = len(earley.grammar.terminals) + len(earley.grammar.nonterminals)
+        self._matrices = np.zeros((symbols, len(words.all), len(self._landing)), dtype=bool)
+        for terminal, place, there in read:
+            self._matrices[terminal, place, np.searchsorted(self._landing, there)] = True
+        size = -1
+        while size != (size := int(self._matrices.sum())):
+            for production in earley.grammar.productions:
+                self._matrices[production.head] |= self._product(production.body)
+        self._contexts: dict[Word, dict[int, States]] = {}
+        self._answers: dict[Word, States] = {}
+        self._steps: dict[tuple[int, States], States] = {}  # few distinct sets of places occur, again and again
 
-    def completable(self, word: Word) -> NDArray[np.bool_]:
-        """Return ``bool[S]``: whether some words ``v`` from the state to an end makes ``word + v`` a derived word."""
+    def completable(self, word: Word) -> States:
+        """Return the places from which some words ``v`` lead to an end such that ``word + v`` is a derived word."""
         if word not in self._answers:
-            contexts, answer = self._after(word), 0
-            for item in self._earley.items(word):
-                if item.dot or item.origin == len(word) == 0:
-                    answer |= self._before(self._rest(item), self._context(contexts, word, item))
-            self._answers[word] = self._unpacked(answer)
+            items = [item for item in self._earley.items(word) if item.dot or item.origin == len(word) == 0]
+            before = (self._before(self._earley.bodies[item.production][item.dot :], word, item) for item in items)
+            self._answers[word] = frozenset().union(*before)
         return self._answers[word]
 
-    def _rest(self, item: EarleyItem, skipped: int = 0) -> Word:
-        """Return the symbols that an item still needs, ``skipped`` ones left out."""
-        return self._earley.bodies[item.production][item.dot + skipped :]
-
-    def _context(self, contexts: dict[tuple[int, int], int], word: Word, item: EarleyItem) -> int:
-        """Return from where the whole is completed once the item's head is."""
-        known = contexts if item.origin == len(word) else self._after(word[: item.origin])
-        return known.get((self._earley.heads[item.production], item.origin), 0)
-
-    def _after(self, word: Word) -> dict[tuple[int, int], int]:
+    def _after(self, word: Word) -> dict[int, States]:
         """Return, per nonterminal begun at the end of ``word``, from where the whole is completed after it."""
-        if word in self._contexts:
-            return self._contexts[word]
-        here, items = len(word), self._earley.items(word)
-        contexts = {(self._earley.grammar.start, 0): _packed(self._ends)} if not word else {}
-        waiting = [(item, symbol) for item in items if (symbol := self._earley.next_symbol(item)) is not None]
-        changed = True
-        while changed:
-            changed = False
-            for item, symbol in waiting:
-                known = contexts.get((symbol, here), 0)
-                after = known | self._before(self._rest(item, 1), self._context(contexts, word, item))
-                if after != known:
-                    contexts[symbol, here] = after
-                    changed = True
-        self._contexts[word] = contexts
-        return contexts
+        if word not in self._contexts:
+            # Items that were begun here are completed by what is found so far.
+            found = self._contexts[word] = defaultdict(frozenset)
+            if not word:
+                found[self._earley.grammar.start] = self._ends
+            before = None
+            while before != (before := dict(found)):
+                for item in self._earley.items(word):
+                    if (symbol := self._earley.next_symbol(item)) is not None:
+                        rest = self._earley.bodies[item.production][item.dot + 1 :]
+                        found[symbol] |= self._before(rest, word, item)
+        return self._contexts[word]
 
-    def _before(self, symbols: Word, states: int) -> int:
-        """Return the states from which ``symbols`` lead into ``states``."""
+    def _before(self, symbols: Word, word: Word, item: EarleyItem) -> States:
+        """Return the places from which ``symbols`` lead to where the whole is completed once the head of ``item`` is."""
+        states = self._after(word[: item.origin])[self._earley.heads[item.production]]
         for symbol in reversed(symbols):
-            key = (symbol, states)
-            if key not in self._steps:
-                before = _packed(self._matrices[symbol] @ self._unpacked(states)[self._landing])
+            if (key := (symbol, states)) not in self._steps:
+                into = self._matrices[symbol][:, np.isin(self._landing, list(states))].any(axis=1)
+                before = frozenset(np.flatnonzero(into).tolist())
                 self._steps[key] = before | states if symbol in self._earley.empty else before
             states = self._steps[key]
         return states
 
-    def _unpacked(self, states: int) -> NDArray[np.bool_]:
-        if states not in self._members:
-            size = len(self._ends)
-            packed = np.frombuffer(states.to_bytes(-(-size // 8), "little"), dtype=np.uint8)
-            self._members[states] = np.unpackbits(packed, count=size, bitorder="little").astype(bool)
-        return self._members[states]
-
-    def _solve(self, rows: NDArray[np.int64]) -> None:
-        """Find the least solution for these rows, in rounds over the productions whose symbols have changed."""
-        productions = self._earley.grammar.productions
-        changed = set(range(len(self._matrices)))
-        while changed:
-            before, changed = changed, set()
-            for head, body in ((p.head, p.body) for p in productions if not before.isdisjoint(p.body)):
-                found = self._matrices[head][rows] | self._product(body, rows)
-                if (found != self._matrices[head][rows]).any():
-                    self._matrices[head][rows] = found
-                    changed.add(head)
-                    before.add(head)
-
-    def _product(self, body: Word, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        product, is_empty = np.zeros((len(rows), len(self._landing)), dtype=bool), True
+    def _product(self, body: Word) -> NDArray[np.bool_]:
+        product, is_empty = np.zeros_like(self._matrices[0]), True
         for symbol in body:
             matrix, may_be_empty = self._matrices[symbol], symbol in self._earley.empty
             after = (product.astype(np.float32) @ matrix[self._landing].astype(np.float32)) > 0
-            after |= matrix[rows] if is_empty else False
+            after |= matrix if is_empty else False
             product = after | product if may_be_empty else after
             is_empty = is_empty and may_be_empty
         return product
-
-
-def _packed(states: NDArray[np.bool_]) -> int:
-    return int.from_bytes(np.packbits(states, bitorder="little").tobytes(), "little")

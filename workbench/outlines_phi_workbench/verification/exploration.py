@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outlines_phi import Vocabulary
 from outlines_phi.guides import Guide
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Row
 from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
 
-from .oracle import FAILED, Oracle, PatternOracle
+from .lexemes import Lexemes
+from .oracle import FAILED, Oracle
 
 Word = tuple[int, ...]
 
@@ -44,16 +44,7 @@ class LawTally:
             self.witness, self.remark = word, remark
 
 
-def representatives(partition: Partition, vocabulary: Vocabulary) -> NDArray[np.int64]:
-    """Return ``int64[R]``: a shortest token of each class, without :data:`NEVER` and the end."""
-    lengths = np.fromiter(map(len, vocabulary.tokens), np.int64, len(vocabulary))
-    order = np.argsort(lengths, kind="stable")
-    order = order[(lengths[order] > 0) & (partition.class_of[order] != NEVER) & (partition.class_of[order] != EOS)]
-    return np.sort(order[np.unique(partition.class_of[order], return_index=True)[1]])
-
-
 @final
-@dataclass
 class Exploration:
     """A guide and an oracle side by side on all words of at most ``complete`` tokens; of any number where it is ``closed``.
 
@@ -63,36 +54,26 @@ class Exploration:
     near the end from there.
     """
 
-    guide: Guide
-    oracle: Oracle
-    depth: int | None = None
-    most: int | None = None
-    complete: int = 0
-    closed: bool = False
-    nodes: list[Pair] = field(default_factory=list)
-    laws: dict[str, LawTally] = field(default_factory=dict)
-    endings: list[Word] = field(default_factory=list)
-    _next: dict[int, tuple[int, int]] = field(default_factory=dict, repr=False)
-    _tokens: dict[int, tuple[Partition, NDArray[np.int64]]] = field(default_factory=dict, repr=False)
-
-    @classmethod
-    def of(cls, guide: Guide, oracle: Oracle, *, depth: int | None = None, most: int | None = None) -> Exploration:
-        """Explore."""
-        found = cls(guide, oracle, depth, most)
+    def __init__(self, guide: Guide, oracle: Oracle, *, depth: int | None = None, most: int | None = None) -> None:
+        self.guide, self.oracle, self.complete = guide, oracle, 0
+        self.laws: dict[str, LawTally] = {}
+        self.endings: list[Word] = []
+        self._most, self._lengths = most, np.array(list(map(len, guide.vocabulary.tokens)))
+        self._next: dict[int, tuple[int, int]] = {}
+        self._tokens: dict[int, tuple[Partition, NDArray[np.int64]]] = {}
         start = Pair((), guide.start, oracle.start)
-        found.nodes.append(start)
+        self.nodes = [start]
         level: list[Pair] | None = [start]
         seen = {(start.state, start.point)}
-        while level and (depth is None or found.complete < depth):
-            level = found._level_after(level, seen)
+        while level and (depth is None or self.complete < depth):
+            level = self._level_after(level, seen)
             if level is not None:
-                found.nodes += level
-                found.complete += 1
-        found.closed = level == []
-        for node in found.nodes:
-            found._end(node)
-            found._follow(node)
-        return found
+                self.nodes += level
+                self.complete += 1
+        self.closed = level == []
+        for node in self.nodes:
+            self._end(node)
+            self._follow(node)
 
     @property
     def inner(self) -> list[Pair]:
@@ -104,9 +85,13 @@ class Exploration:
         return self.laws.setdefault(law, LawTally())
 
     def tokens(self, partition: Partition) -> NDArray[np.int64]:
-        """Return the representatives of the classes of a row."""
+        """Return ``int64[R]``: a shortest token of each class of a row, without :data:`NEVER` and the end."""
         if id(partition) not in self._tokens:
-            self._tokens[id(partition)] = partition, representatives(partition, self.guide.vocabulary)
+            kinds = partition.class_of
+            order = np.argsort(self._lengths, kind="stable")
+            order = order[(self._lengths[order] > 0) & (kinds[order] != NEVER) & (kinds[order] != EOS)]
+            shortest = order[np.unique(kinds[order], return_index=True)[1]]
+            self._tokens[id(partition)] = partition, np.sort(shortest)
         return self._tokens[id(partition)][1]
 
     def read(self, node: Pair, tokens: NDArray[np.int64]) -> list[int]:
@@ -122,7 +107,7 @@ class Exploration:
                 if (child.state, child.point) not in seen:
                     seen.add((child.state, child.point))
                     following.append(child)
-            if self.most is not None and len(seen) > self.most:
+            if self._most is not None and len(seen) > self._most:
                 return None
         return following
 
@@ -160,9 +145,9 @@ class Exploration:
         right_end = distances[EOS] == (0 if ends else UNREACHABLE)
         self.tally("ranked").count(bool(right_end), node.word, "ranks the end by another length than none")
         self.tally("fewest").count(not ends or promised == 1, node.word, "may end, and promises more")
-        one_byte = np.array([len(self.guide.vocabulary.tokens[token]) == 1 for token in tokens.tolist()], dtype=bool)
+        one_byte = self._lengths[tokens] == 1
         if not isinstance(self.oracle.machine, Machine):
-            nearer = allowed & (one_byte | isinstance(self.oracle.machine, PatternOracle)) & (ranked + 1 < promised)
+            nearer = allowed & (one_byte | isinstance(self.oracle.machine, Lexemes)) & (ranked + 1 < promised)
             self._compare("fewest", nearer, node, tokens, "is nearer to the end than was promised")
             lowest = ends or bool((allowed & (ranked + 1 == promised)).any())
             self.tally("fewest").count(lowest, node.word, "promises less than one more than after a token")

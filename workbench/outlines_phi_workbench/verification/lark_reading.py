@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from lark import Lark
@@ -16,7 +16,7 @@ from outlines_phi.guides.grammar.grammar import Grammar, Production, Terminal
 from .lexemes import Lexemes
 
 _NOTHING = r"[^\x00-\U0010ffff]"  # Matches no text
-_EXACT = ("pattern", "priority", "literal", "ignored")  # What both readings have to say alike of a terminal
+_EXACT = ("name", "pattern", "priority", "literal", "ignored")  # What both readings have to say alike of a terminal
 
 Rules = list[tuple[str, tuple[str, ...]]]
 
@@ -77,9 +77,10 @@ def _numbered(own: dict[str, Terminal], rules: Rules, engine: Grammar) -> Second
             terminals.append(mine)
             differences.append(f"the engine has no terminal {mine.name!r}")
             continue
-        number[name] = place
-        terminals[place] = mine
-        differences += _told_apart(free.pop(place), mine)
+        number[name], terminals[place], other = place, mine, free.pop(place)
+        for what in _EXACT:
+            if (said := getattr(other, what)) != (should := getattr(mine, what)):
+                differences.append(f"{what} of {mine.name!r} is {said} for the engine, and {should}")
     for place, each in free.items():
         differences.append(f"the engine alone has a terminal {each.name!r}")
         terminals[place] = Terminal(each.name, _NOTHING, ignored=each.ignored)
@@ -111,11 +112,3 @@ def _useful(rules: Rules, terminals: Iterable[str]) -> set[str]:
     if "start" not in ends:
         raise UnsupportedError("its start rule derives no text")
     return used & ends
-
-
-def _told_apart(engine: Terminal, mine: Terminal) -> Iterator[str]:
-    if engine.name != mine.name:
-        yield f"{mine.name!r} is {engine.name!r} for the engine"
-    for what in _EXACT:
-        if (said := getattr(engine, what)) != (should := getattr(mine, what)):
-            yield f"{what} of {mine.name!r} is {said} for the engine, and {should}"

@@ -1,4 +1,4 @@
-"""The lexemes of a pattern, by Thompson's construction over Python's own parse tree: a part of the oracle."""
+"""The lexemes of a pattern, by partial derivatives of Python's own parse tree: a part of the oracle."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, final
 
@@ -15,11 +15,12 @@ import regex
 from numpy.typing import NDArray
 
 from outlines_phi import UnsupportedError
+from outlines_phi.automata.byte_machine import ByteMachine, closure
 from outlines_phi.guides.grammar.grammar import Terminal
 
 _PARSER = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
-Intervals = tuple[tuple[int, int], ...]  # Code points: disjoint intervals, ascending, both ends included
+BYTES = tuple(bytes([byte]) for byte in range(256))
 
 CATEGORIES = {
     "DIGIT": r"\p{Nd}",
@@ -32,31 +33,29 @@ _STRING = re.compile(r"""(["'])\.\*\?\(\?<!\\\\\)\(\\\\\\\\\)\*\?\1""")
 """The strings of Lark's own library, between quotation marks of one kind: they end behind an even number of backslashes."""
 
 
-PatternReading = frozenset[int]  # The states of the automaton that the bytes so far lead to
+Ranges = tuple[tuple[int, int], ...]  # Of bytes, one after the other: the first and the last
+Term = tuple[Any, ...]
+"""The end of a pattern, ``()``, or a part of it with what comes behind: ranges of bytes, a class, several ways, or a repetition."""
+
+PatternReading = frozenset[Term]  # What the rest of a match may be after the bytes so far
 
 
 @final
-class Lexemes:
+class Lexemes(ByteMachine[PatternReading]):
     """Byte strings that match a pattern as a whole, read one byte at a time; shares nothing with the automata of the engine.
 
-    Python's ``re`` parses the pattern and says what each character class holds. Where ``shortest``, a lexeme that has another one
-    as a beginning is none.
+    Partial derivatives (Antimirov, 1996) of Python's own parse tree; ``re`` says what each character class holds. Where
+    ``shortest``, a lexeme that has another one as a beginning is none. ``letters`` are what texts are made of.
     """
 
-    def __init__(self, pattern: str, shortest: bool = False, dialect: str = "rust") -> None:
-        self._pattern, self._shortest, self._dialect = pattern, shortest, dialect
-        self._silent: list[list[int]] = [[]]
-        self._edges: list[list[tuple[int, int, int]]] = [[]]  # by state: the first and the last byte, and the target
-        parsed = parsed_by_python(pattern, dialect)
-        first, self._end = self._new(), 0
-        self._build(parsed, parsed.state.flags, first, self._end)
-        into: dict[int, list[int]] = {}
-        for place, edges in enumerate(self._edges):
-            for target in (*self._silent[place], *(target for _, _, target in edges)):
-                into.setdefault(target, []).append(place)
-        self._useful = _reached([self._end], into)
+    def __init__(
+        self, pattern: str, shortest: bool = False, dialect: str = "rust", *, letters: Sequence[bytes] = BYTES
+    ) -> None:
+        self._pattern, self._shortest, self._dialect, self._letters = pattern, shortest, dialect, letters
+        self._sequences: list[tuple[Any, ...]] = []
         self._after: dict[tuple[PatternReading, int], PatternReading | None] = {}
-        self.start = self._closed([first])
+        parsed = parsed_by_python(pattern, dialect)
+        self.start = self._closed(self._before(whole, ()) for whole in self._possible([parsed], parsed.state.flags))
 
     @classmethod
     def of(cls, terminal: Terminal) -> Lexemes:
@@ -72,84 +71,86 @@ class Lexemes:
             )
         return cls(pattern, shortest, "python")
 
-    def step(self, reading: PatternReading, byte: int) -> PatternReading | None:
+    def step(self, place: PatternReading, byte: int) -> PatternReading | None:
         """Return the reading after one more byte; ``None`` if no lexeme begins so."""
-        key = (reading, byte)
+        key = (place, byte)
         if key not in self._after:
-            edges = (
-                () if self._shortest and self.matches(reading) else (e for place in reading for e in self._edges[place])
-            )
-            self._after[key] = self._closed(target for low, high, target in edges if low <= byte <= high) or None
+            terms = () if self._shortest and self.ends(place) else place
+            self._after[key] = self._closed(after for term in terms if term for after in _derived(term, byte)) or None
         return self._after[key]
 
-    def matches(self, reading: PatternReading) -> bool:
+    def ends(self, place: PatternReading) -> bool:
         """Return True if the bytes so far are a lexeme."""
-        return self._end in reading
+        return () in place
 
-    def _closed(self, places: Iterable[int]) -> PatternReading:
-        """Return the states that are reached without reading, as far as they lead to the end."""
-        return frozenset(_reached(places, self._silent) & self._useful)
+    def is_live(self, place: PatternReading) -> bool:
+        """Return True if it is completed: by bytes always, by longer letters if a search finds how."""
+        if self._letters == BYTES:
+            return bool(place)
 
-    def _new(self) -> int:
-        self._silent.append([])
-        self._edges.append([])
-        return len(self._silent) - 1
+        def further(here: PatternReading) -> list[PatternReading]:
+            return [after for letter in self._letters if (after := self.read(letter, here)) is not None]
 
-    def _character(self, characters: Intervals, here: int, there: int) -> None:
-        """Add the ways that UTF-8 writes one of ``characters``; what is still to be read is shared by all."""
-        shared: dict[tuple[tuple[int, int], ...], int] = {(): there}
-        for low, high in characters:
-            for ranges in spelled(low, high):
-                for length in range(1, len(ranges)):
-                    rest = ranges[-length:]
-                    if rest not in shared:
-                        shared[rest] = self._new()
-                        self._edges[shared[rest]].append((*rest[0], shared[rest[1:]]))
-                self._edges[here].append((*ranges[0], shared[ranges[1:]]))
+        return any(map(self.ends, closure([place], further)))
 
-    def _build(self, parsed: Any, flags: int, first: int, last: int) -> None:
-        """Add the ways from ``first`` to ``last`` that a sequence of Python's parse tree describes."""
-        here = first
+    def _closed(self, terms: Iterable[Term]) -> PatternReading:
+        """Return the terms that begin with bytes, and the end, that others come to without reading."""
+        return frozenset(
+            term for term in closure(terms, self._silent) if not term or term[0][0] not in ("any", "repeat")
+        )
+
+    def _silent(self, term: Term) -> list[Term]:
+        match term:
+            case (("any", *ways), rest):
+                return [self._before(way, rest) for way in ways]
+            case (("repeat", least, most, inner), rest):
+                fewer = most if str(most) == "MAXREPEAT" else most - 1
+                again = self._before(inner, (("repeat", max(least - 1, 0), fewer, inner), rest))
+                return [again] * (most > 0) + [rest] * (least == 0)
+        return []
+
+    def _before(self, number: int, rest: Term) -> Term:
+        """Return the term of a sequence, by its number, with ``rest`` behind it."""
+        for node in reversed(self._sequences[number]):
+            rest = (node, rest)
+        return rest
+
+    def _possible(self, several: Iterable[Any], flags: int) -> list[int]:
+        """Return the numbers of those sequences of Python's parse tree that something matches."""
+        return [number for parsed in several if ("any",) not in self._sequences[number := self._read(parsed, flags)]]
+
+    def _read(self, parsed: Any, flags: int) -> int:
+        """Return the number of a sequence of Python's parse tree, in which ``("any",)`` is of nothing."""
+        nodes: list[tuple[Any, ...]] = []
         for kind, given in parsed:
-            there = self._new()
-            self._piece(str(kind), given, flags, here, there)
-            here = there
-        self._silent[here].append(last)
+            match str(kind):
+                case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN" as name:
+                    node = ("class", *_written(name, given, self._dialect, flags), self._dialect, int(flags))
+                    nodes.append(node if spellings(*node[1:]) else ("any",))
+                case "BRANCH":
+                    nodes.append(("any", *self._possible(given[1], flags)))
+                case "SUBPATTERN":
+                    _, added, removed, inner = given
+                    nodes.append(("any", *self._possible([inner], (flags | added) & ~removed)))
+                case "MAX_REPEAT" | "MIN_REPEAT":
+                    least, most, inner = given
+                    repeated = self._possible([inner], flags)
+                    nodes += [("repeat", least, most, *repeated)] if repeated else [("any",)] * (least > 0)
+                case name:
+                    raise UnsupportedError(
+                        f"Write {self._pattern!r:.80} without assertions, references and atomic groups. It has what is not "
+                        f"regular, or not read alike everywhere ({name.lower()}), so nothing can be checked."
+                    )
+        self._sequences.append(tuple(nodes))
+        return len(self._sequences) - 1
 
-    def _piece(self, kind: str, given: Any, flags: int, here: int, there: int) -> None:
-        match kind:
-            case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":
-                written = _written(kind, given, self._dialect, flags)
-                self._character(members(*written, self._dialect, int(flags)), here, there)
-            case "BRANCH":
-                for branch in given[1]:
-                    self._build(branch, flags, here, there)
-            case "SUBPATTERN":
-                _, added, removed, inner = given
-                self._build(inner, (flags | added) & ~removed, here, there)
-            case "MAX_REPEAT" | "MIN_REPEAT":
-                least, most, inner = given
-                self._repeat(least, most, inner, flags, here, there)
-            case _:
-                raise UnsupportedError(
-                    f"Write {self._pattern!r:.80} without assertions, references and atomic groups. It has what is not regular, or "
-                    f"not read alike everywhere ({kind.lower()}), so nothing can be checked."
-                )
 
-    def _repeat(self, least: int, most: Any, inner: Any, flags: int, here: int, there: int) -> None:
-        endless = str(most) == "MAXREPEAT"
-        for number in range(least if endless else int(most)):
-            if number >= least:
-                self._silent[here].append(there)
-            after = self._new()
-            self._build(inner, flags, here, after)
-            here = after
-        if endless:
-            loop = self._new()
-            self._silent[here].append(loop)
-            self._build(inner, flags, loop, loop)
-            here = loop
-        self._silent[here].append(there)
+def _derived(term: Term, byte: int) -> Iterator[Term]:
+    """Yield the terms behind a byte, of a term that begins with bytes."""
+    head, rest = term
+    for (low, high), *more in spellings(*head[1:]) if head[0] == "class" else [head]:
+        if low <= byte <= high:
+            yield (tuple(more), rest) if more else rest
 
 
 def parsed_by_python(pattern: str, dialect: str) -> Any:
@@ -208,8 +209,8 @@ def _written(kind: str, given: Any, dialect: str, flags: int) -> tuple[str, bool
 
 
 @lru_cache(maxsize=4096)
-def members(text: str, negated: bool, dialect: str, flags: int) -> Intervals:
-    """Return the characters of a class: ``re`` is asked of each character that there is, in Rust's dialect ``regex``.
+def spellings(text: str, negated: bool, dialect: str, flags: int) -> tuple[Ranges, ...]:
+    """Return the UTF-8 of the characters of a class: ``re`` is asked of each character that there is, in Rust's dialect ``regex``.
 
     Where case is ignored, the dotted and the dotless I of Turkish are letters of their own, as in Unicode's simple case folding.
     """
@@ -221,7 +222,7 @@ def members(text: str, negated: bool, dialect: str, flags: int) -> Intervals:
     held = ~held if negated else held
     held[0xD800:0xE000] = False
     edges = np.flatnonzero(np.diff(held, prepend=False, append=False)).reshape(-1, 2)
-    return tuple((low, end - 1) for low, end in edges.tolist())
+    return tuple(ranges for low, end in edges.tolist() for ranges in spelled(low, end - 1))
 
 
 def _held(text: str, dialect: str, flags: int) -> NDArray[np.bool_]:
@@ -238,7 +239,7 @@ def _every_character() -> str:
     return "".join(map(chr, range(sys.maxunicode + 1)))
 
 
-def spelled(low: int, high: int) -> Iterator[tuple[tuple[int, int], ...]]:
+def spelled(low: int, high: int) -> Iterator[Ranges]:
     """Yield sequences of ranges of bytes, which together are the UTF-8 of the characters from ``low`` to ``high``."""
     ends = [end for end in (0x7F, 0x7FF, 0xFFFF) if low <= end < high]  # of the characters of one length
     for bits in (6, 12, 18) if high > 0x7F else ():
@@ -250,15 +251,3 @@ def spelled(low: int, high: int) -> Iterator[tuple[tuple[int, int], ...]]:
         yield from spelled(ends[0] + 1, high)
     else:
         yield tuple(zip(chr(low).encode(), chr(high).encode(), strict=True))
-
-
-def _reached(places: Iterable[int], steps: Any) -> set[int]:
-    """Return the states that ``steps`` lead to from ``places``, these included."""
-    found = set(places)
-    pending = list(found)
-    while pending:
-        here = pending.pop()
-        new = set(steps[here] if isinstance(steps, list) else steps.get(here, ())) - found
-        found |= new
-        pending += new
-    return found

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import reduce
 from random import Random
-from typing import Any, NamedTuple, TypeVar, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from outlines_phi import OutlinesPhiError, Vocabulary
 from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides import CFGGuide, FSMGuide, Guide, JSONGuide
-from outlines_phi.guides.grammar.lexer import NOTHING, Lexer
+from outlines_phi.guides.grammar.lexer import NOTHING, START
 from outlines_phi.guides.grammar.lr_tables import LRTables
 from outlines_phi.guides.grammar.parser import ERROR, Parser
 from outlines_phi.guides.grammar.spanner import Spanner
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Row
 from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
 
-from .guide_checks import CHECKS
 from .subject import Check, CheckFinding, Subject
 
 DEPTH, NODES = 3, 100  # How far a wrong guide is followed, in how many nodes at most
@@ -30,21 +29,15 @@ TOKENS = 64  # Over how many longer tokens an engine is made again, which it has
 BROKEN, HARMLESS, NOWHERE = "an error", "no mistake here", "no place for it"
 """In the place of a check: tables that contradict each other, what changes nothing that was visited, and what cannot be made."""
 
-Place = TypeVar("Place")
 Targets = NDArray[np.integer]
 
 
 class Mutation(NamedTuple):
-    """A way to make a guide wrong; ``make`` returns such a guide, ``None`` where there is no place for the mistake."""
+    """A way to make a guide wrong: the places for the mistake, none where it cannot be made, and the guide with it in one."""
 
     name: str
-    make: Callable[[Subject, Random], Guide | None]
-
-
-def chosen(rng: Random, places: Iterable[Place]) -> Place | None:
-    """Return one of the places, each with the same chance; ``None`` where there is none."""
-    several = list(dict.fromkeys(places))
-    return rng.choice(several) if several else None
+    places: Callable[[Subject], Iterable[Any]]
+    make: Callable[[Subject, Any], Guide]
 
 
 @final
@@ -80,13 +73,13 @@ class Mutant(Guide):
 def _everywhere(name: str, change: Callable[[Guide, int, Targets, Targets], Targets]) -> Mutation:
     """Return the mutation of the targets ``t`` of all rows; ``change`` is given the numbers ``k`` of their classes as well."""
 
-    def make(right: Subject, rng: Random) -> Guide:
+    def make(right: Subject, place: None) -> Guide:
         def changed(state: int, row: Row) -> Row:
             return Row(row.partition, change(right.guide, state, row.targets, np.arange(len(row.targets))))
 
         return Mutant(right.guide, changed)
 
-    return Mutation(name, make)
+    return Mutation(name, lambda right: [None], make)
 
 
 def _states(right: Subject) -> list[int]:
@@ -100,31 +93,34 @@ def _classes(right: Subject, state: int) -> list[int]:
     return list(kinds[kinds > EOS].tolist())
 
 
-def _two_in_one(right: Subject, rng: Random) -> Guide | None:
+def _in_one_row(
+    name: str, places: Callable[[Subject], Iterable[tuple[int, int, int]]], change: Callable[[Row, int, int], Row]
+) -> Mutation:
+    """Return the mutation of the row of one state; ``change`` is given the rest of a place."""
+
+    def make(right: Subject, place: tuple[int, int, int]) -> Guide:
+        return Mutant(right.guide, lambda state, row: change(row, *place[1:]) if state == place[0] else row)
+
+    return Mutation(name, places, make)
+
+
+def _two_classes(right: Subject) -> Iterator[tuple[int, int, int]]:
     kinds = {state: _classes(right, state) for state in _states(right)}
-    if (place := chosen(rng, ((s, k, o) for s in kinds for k in kinds[s] for o in kinds[s] if k != o))) is None:
-        return None
-
-    def changed(state: int, row: Row) -> Row:
-        if state != place[0]:
-            return row
-        class_of = np.where(row.partition.class_of == place[2], place[1], row.partition.class_of)
-        return Row(Partition(class_of.astype(np.int32), row.partition.size), row.targets)
-
-    return Mutant(right.guide, changed)
+    return ((s, k, o) for s in kinds for k in kinds[s] for o in kinds[s] if k != o)
 
 
-def _leads_elsewhere(right: Subject, rng: Random) -> Guide | None:
+def _in_one(row: Row, kind: int, other: int) -> Row:
+    class_of = np.where(row.partition.class_of == other, kind, row.partition.class_of)
+    return Row(Partition(class_of.astype(np.int32), row.partition.size), row.targets)
+
+
+def _other_states(right: Subject) -> Iterator[tuple[int, int, int]]:
     rows = {state: right.guide.row(state).targets for state in _states(right)}
-    places = ((s, k, o) for s in rows for k in _classes(right, s) for o in rows if o != rows[s][k])
-    if (place := chosen(rng, places)) is None:
-        return None
+    return ((s, k, o) for s in rows for k in _classes(right, s) for o in rows if o != rows[s][k])
 
-    def changed(state: int, row: Row) -> Row:
-        at = (np.arange(len(row.targets)) == place[1]) & (state == place[0])
-        return Row(row.partition, np.where(at, place[2], row.targets))
 
-    return Mutant(right.guide, changed)
+def _led_elsewhere(row: Row, kind: int, target: int) -> Row:
+    return Row(row.partition, np.where(np.arange(len(row.targets)) == kind, target, row.targets))
 
 
 DISTANCES: dict[str, tuple[bool, Callable[[int], int]]] = {
@@ -139,34 +135,37 @@ DISTANCES: dict[str, tuple[bool, Callable[[int], int]]] = {
 def _promise(how: str) -> Mutation:
     finite, change = DISTANCES[how]
 
-    def make(right: Subject, rng: Random) -> Guide | None:
+    def places(right: Subject) -> Iterable[int]:
         guide = right.guide
         if how == "too large" and isinstance(guide, JSONGuide):
-            return None  # which promises the length of some text, and may
+            return []  # which promises the length of some text, and may
         # A promise may be larger than needed; one less is wrong where no token comes nearer.
         tight = (state for state in _states(right) if guide.distances_after(state).min() + 1 >= guide.min_tokens(state))
-        at = chosen(rng, tight) if finite else DEAD
-        return Mutant(guide, promise=lambda state, distance: change(distance) if state == at else distance)
+        return tight if finite else [DEAD]
 
-    return Mutation(f"takes a distance for {how}", make)
+    def make(right: Subject, at: int) -> Guide:
+        return Mutant(right.guide, promise=lambda state, distance: change(distance) if state == at else distance)
+
+    return Mutation(f"takes a distance for {how}", places, make)
 
 
 def _rank(how: str) -> Mutation:
     finite, change = DISTANCES[how]
 
-    def make(right: Subject, rng: Random) -> Guide | None:
+    def places(right: Subject) -> Iterator[tuple[int, int]]:
         ranks = {state: right.guide.distances_after(state) for state in _states(right)}
-        places = ((s, k) for s in ranks for k in _classes(right, s) if (ranks[s][k] < UNREACHABLE) == finite)
-        if (place := chosen(rng, places)) is None:
-            return None
+        return ((s, k) for s in ranks for k in _classes(right, s) if (ranks[s][k] < UNREACHABLE) == finite)
 
+    def make(right: Subject, place: tuple[int, int]) -> Guide:
         def changed(state: int, found: NDArray[np.int64]) -> NDArray[np.int64]:
-            at = (np.arange(len(found)) == place[1]) & (state == place[0])
-            return np.where(at, change(int(ranks[place[0]][place[1]])), found)
+            ranks = found.copy()
+            if state == place[0]:
+                ranks[place[1]] = change(int(ranks[place[1]]))
+            return ranks
 
         return Mutant(right.guide, rank=changed)
 
-    return Mutation(f"takes a distance after a token for {how}", make)
+    return Mutation(f"takes a distance after a token for {how}", places, make)
 
 
 GUIDES = (
@@ -186,118 +185,95 @@ GUIDES = (
         "forbids what leads away from the end",
         lambda guide, state, t, k: np.where((t != DONE) & (guide.min_tokens_of(t) > guide.min_tokens(state)), DEAD, t),
     ),
-    Mutation("has two classes in one", _two_in_one),
-    Mutation("has a class that leads elsewhere", _leads_elsewhere),
+    _in_one_row("has two classes in one", _two_classes, _in_one),
+    _in_one_row("has a class that leads elsewhere", _other_states, _led_elsewhere),
     *map(_promise, DISTANCES),
     *map(_rank, DISTANCES),
 )
 """Wrong masks, classes and distances of any guide."""
 
 
-@final
-class Engine:
-    """The tables that a guide is made of, and the places of them that texts lead to."""
+def _texts(right: Subject) -> list[bytes]:
+    """Return the texts that were explored."""
+    return [right.guide.vocabulary.decode(node.word) for node in right.exploration.inner]
 
-    def __init__(self, right: Subject) -> None:
-        self.guide: Any = right.guide
-        self._texts = [right.guide.vocabulary.decode(node.word) for node in right.exploration.inner]
 
-    def over(self, part: str, made: Any) -> Guide:
-        """Return the guide with another automaton, lexer or table of a parser."""
-        guide = self.guide
-        if part == "automaton":
-            return FSMGuide.from_automaton(made, guide.vocabulary)
-        if part == "lexer":
-            return CFGGuide(Spanner(made, guide.vocabulary), guide.parser)
-        return CFGGuide(guide.spanner, Parser(guide.grammar, made))
-
-    @cached_property
-    def states(self) -> list[int]:
-        """The states of the automaton or the lexer."""
-        if isinstance(self.guide, FSMGuide):
-            automaton: Any = self.guide.automaton
-            return list(dict.fromkeys(automaton.advance(automaton.start, text) for text in self._texts))
-        return list(dict.fromkeys(self.guide.lexer.lex(text)[0] for text in self._texts))
-
-    def tops(self, *, read: bool) -> Iterator[tuple[int, int]]:
-        """Yield states on top of stacks, each with the terminals that can be ``read`` there, or cannot."""
-        lexer, parser = self.guide.lexer, self.guide.parser
-        words = dict.fromkeys(lexer.counted(lexer.lex(text)[1]) for text in self._texts)
-        for configuration in dict.fromkeys(parser.read(parser.start, word) for word in words):
-            for terminal in range(parser.END, len(parser.grammar.terminals)):
-                if (parser.shift(configuration, terminal) != ERROR) == read:
-                    yield from ((parser.top(stack), terminal) for stack in parser.stacks(configuration))
+def _tops(right: Subject, *, read: bool) -> Iterator[tuple[int, int]]:
+    """Yield states on top of stacks, each with the terminals that can be ``read`` there, or cannot."""
+    guide: Any = right.guide
+    lexer, parser = guide.lexer, guide.parser
+    words = dict.fromkeys(lexer.counted(lexer.lex(text)[1]) for text in _texts(right))
+    for configuration in dict.fromkeys(parser.read(parser.start, word) for word in words):
+        for terminal in range(parser.END, len(parser.grammar.terminals)):
+            if (parser.shift(configuration, terminal) != ERROR) == read:
+                yield from ((parser.top(stack), terminal) for stack in parser.stacks(configuration))
 
 
 def _entry(part: str, name: str, table: str, others: Callable[[Any, int, Any], Iterable[int]]) -> Mutation:
     """Return the mutation of an entry of an array; ``others`` are given its row and the part, and what it is."""
 
-    def make(right: Subject, rng: Random) -> Guide | None:
-        engine = Engine(right)
-        made = getattr(engine.guide, part)
-        rows = getattr(made, table)
-        entries = [
-            ((state, *rest), rows[(state, *rest)]) for state in engine.states for rest in np.ndindex(rows.shape[1:])
-        ]
-        place = chosen(rng, ((at, new) for at, now in entries for new in others(made, at[0], now) if new != now))
-        if place is None:
-            return None
-        changed = rows.copy()
+    def places(right: Subject) -> Iterator[tuple[tuple[int, ...], int]]:
+        made = getattr(right.guide, part)
+        rows, after = getattr(made, table), made.advance if part == "automaton" else lambda _, text: made.lex(text)[0]
+        states = dict.fromkeys(after(made.start if part == "automaton" else START, text) for text in _texts(right))
+        entries = [((s, *rest), rows[(s, *rest)]) for s in states for rest in np.ndindex(rows.shape[1:])]
+        return ((at, new) for at, now in entries for new in others(made, at[0], now) if new != now)
+
+    def make(right: Subject, place: tuple[tuple[int, ...], int]) -> Guide:
+        guide: Any = right.guide
+        made = getattr(guide, part)
+        changed = getattr(made, table).copy()
         changed[place[0]] = place[1]
-        return engine.over(part, replace(made, **{table: changed}))
+        wrong = replace(made, **{table: changed})
+        if part == "automaton":
+            return FSMGuide.from_automaton(wrong, guide.vocabulary)
+        return CFGGuide(Spanner(wrong, guide.vocabulary), guide.parser)
 
-    return Mutation(name, make)
+    return Mutation(name, places, make)
 
 
-def _parser(
-    name: str, change: Callable[[Engine, LRTables], Iterable[tuple[str, int, tuple[Any, ...], Any]]]
-) -> Mutation:
-    """Return the mutation of a row of the LR tables: another action by some symbols, none instead of ``None``."""
+Change = tuple[str, int, tuple[Any, ...], Any]
+"""A table of a parser, a row of it, some symbols, and the action by them, ``None`` for none."""
 
-    def make(right: Subject, rng: Random) -> Guide | None:
-        engine = Engine(right)
-        tables: Any = engine.guide.parser.tables
-        if (found := chosen(rng, change(engine, tables))) is None:
-            return None
-        table, state, symbols, action = found
-        rows = list(getattr(tables, table))
+
+def _parser(name: str, changes: Callable[[Subject, LRTables], Iterable[Change]]) -> Mutation:
+    """Return the mutation of a row of the LR tables."""
+
+    def make(right: Subject, change: Change) -> Guide:
+        guide: Any = right.guide
+        table, state, symbols, action = change
+        rows = list(getattr(guide.parser.tables, table))
         actions = {**rows[state], **dict.fromkeys(symbols, action)}
         rows[state] = {symbol: action for symbol, action in actions.items() if action is not None}
-        return engine.over("parser", replace(tables, **{table: tuple(rows)}))
+        return CFGGuide(guide.spanner, Parser(guide.grammar, replace(guide.parser.tables, **{table: tuple(rows)})))
 
-    return Mutation(f"has a parser with {name}", make)
-
-
-Changes = Iterator[tuple[str, int, tuple[Any, ...], Any]]
+    tables: Callable[[Any], LRTables] = lambda guide: guide.parser.tables  # noqa: E731
+    return Mutation(f"has a parser with {name}", lambda right: changes(right, tables(right.guide)), make)
 
 
-def _shift(engine: Engine, tables: LRTables) -> Changes:
-    return (("shifts", state, (t,), None) for state, t in engine.tops(read=True) if t in tables.shifts[state])
+def _shift(right: Subject, tables: LRTables) -> Iterator[Change]:
+    return (("shifts", state, (t,), None) for state, t in _tops(right, read=True) if t in tables.shifts[state])
 
 
-def _reduction(engine: Engine, tables: LRTables) -> Changes:
+def _reduction(right: Subject, tables: LRTables) -> Iterator[Change]:
     """Drop the reductions of a state, as most states have one rule, which is reduced whatever follows."""
-    tops = list(engine.tops(read=True))
+    tops = list(_tops(right, read=True))
     entered = [tables.shifts[state][t] for state, t in tops if t in tables.shifts[state]]
     states = (state for state in [*(top for top, _ in tops), *entered] if tables.reductions[state])
     return (("reductions", state, tuple(tables.reductions[state]), None) for state in states)
 
 
-def _lookahead(engine: Engine, tables: LRTables) -> Changes:
+def _lookahead(right: Subject, tables: LRTables) -> Iterator[Change]:
     rows = tables.reductions
-    tops = ((state, t) for state, t in engine.tops(read=False) if t not in rows[state])
+    tops = ((state, t) for state, t in _tops(right, read=False) if t not in rows[state])
     return (("reductions", state, (t,), reduced) for state, t in tops for reduced in rows[state].values())
 
 
-def _goto(engine: Engine, tables: LRTables) -> Changes:
+def _goto(right: Subject, tables: LRTables) -> Iterator[Change]:
     """Redirect to a state that the same nonterminal leads to elsewhere, so that stacks still spell words."""
     rows = ((state, head, target) for state, row in enumerate(tables.goto) for head, target in row.items())
     others = ((state, head, target, other.get(head, target)) for state, head, target in rows for other in tables.goto)
     return (("goto", state, (head,), other) for state, head, target, other in others if other != target)
-
-
-def _words(lexer: Lexer, state: int, now: int) -> Iterable[int]:
-    return range(1, len(lexer.words)) if now else ()
 
 
 AUTOMATON = (
@@ -318,7 +294,12 @@ GRAMMAR = (
         lambda x, s, now: range(1, len(x)) if now else (),
     ),
     _entry("lexer", "has a lexer with a terminal dropped", "emits", lambda x, s, now: [0]),
-    _entry("lexer", "has a lexer with a terminal instead of another", "emits", _words),
+    _entry(
+        "lexer",
+        "has a lexer with a terminal instead of another",
+        "emits",
+        lambda x, s, now: range(1, len(x.words)) if now else (),
+    ),
     _entry(
         "lexer", "has a lexer with an end too many", "ends", lambda x, s, _: () if x.can_end[s] else range(len(x.words))
     ),
@@ -341,12 +322,12 @@ def engine_mutations(subject: Subject) -> tuple[Mutation, ...]:
     return ()
 
 
-def found_out(right: Subject, mutations: Iterable[Mutation]) -> CheckFinding:
+def found_out(right: Subject, mutations: Iterable[Mutation], checks: Sequence[Check]) -> CheckFinding:
     """Try the mutants of the guide that is right; all should be found out, and the remark says by which checks."""
     found, cases = dict[str, list[str]](), 0
     assert right.exploration.nodes  # an error of the right guide is none of a mutant
     for mutation in mutations:
-        said = tried(right, mutation, Random(mutation.name))
+        said = tried(right, mutation, Random(mutation.name), checks)
         cases += said != NOWHERE
         if said is None:
             return CheckFinding.of(cases, DEPTH, f"a guide that {mutation.name} was not found out")
@@ -355,12 +336,12 @@ def found_out(right: Subject, mutations: Iterable[Mutation]) -> CheckFinding:
     return CheckFinding.of(cases, DEPTH, None, remark)
 
 
-def tried(right: Subject, mutation: Mutation, rng: Random, checks: Iterable[Check] = CHECKS) -> str | None:
+def tried(right: Subject, mutation: Mutation, rng: Random, checks: Iterable[Check]) -> str | None:
     """Return the first check that finds a mutant out, or what there is in the place of one; ``None`` where it is not found out."""
     try:
-        if (mutant := mutation.make(right, rng)) is None:
+        if not (places := list(dict.fromkeys(mutation.places(right)))):
             return NOWHERE
-        wrong = replace(right, guide=mutant)
+        wrong = replace(right, guide=mutation.make(right, rng.choice(places)))
         asked = [check for check in checks if check.id[0] == "T" or check.id == "S8"]
         for check in sorted(asked, key=lambda check: check.id[0] == "S"):
             if check.applies(wrong) and check.find(wrong).witness is not None:
@@ -373,10 +354,7 @@ def tried(right: Subject, mutation: Mutation, rng: Random, checks: Iterable[Chec
 def _differs(right: Subject, wrong: Subject) -> bool:
     """Return True if a row or a distance that was visited is another one."""
     for node in wrong.exploration.inner:
-        state = right.guide.start
-        for token in node.word:
-            state = right.guide.advance(state, token)
-        known = ((right.guide, state), (wrong.guide, node.state))
+        known = ((right.guide, reduce(right.guide.advance, node.word, right.guide.start)), (wrong.guide, node.state))
         mine, others = (guide.distances_after(at)[guide.partition_of(at).class_of] for guide, at in known)
         if len({guide.min_tokens(at) for guide, at in known}) > 1 or not np.array_equal(mine, others):
             return True

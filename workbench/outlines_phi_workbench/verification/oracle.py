@@ -6,16 +6,24 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, NamedTuple, final
 
-from outlines_phi.automata.byte_machine import ByteMachine
+from outlines_phi.automata.byte_machine import ByteMachine, closure
 from outlines_phi.guides.grammar.grammar import Grammar
 
-from .earley import Earley, RegularCompletion, Word
-from .lexemes import Lexemes
-from .lexing import START, Lexing, Unfolded
+from .earley import Earley, RegularCompletion
+from .lexemes import BYTES
+from .lexing import START, EmittedWords, Lexing, Move
 
-BYTES = tuple(bytes([byte]) for byte in range(256))
 PAIRS = 200  # How many pairs of points are compared to tell two of them apart
 FAILED = -1  # Instead of a point: the text cannot begin a member
+
+
+class OraclePoint(NamedTuple):
+    """The place of a machine after some text: whether it is a member, whether letters complete it, and the points after bytes."""
+
+    place: Any
+    ends: bool
+    is_live: bool
+    steps: dict[int, int]
 
 
 @final
@@ -26,39 +34,41 @@ class Oracle:
 
     def __init__(self, machine: ByteMachine[Any]) -> None:
         self.machine = machine
-        self._points: list[Any] = [machine.start]
-        self._number: dict[Any, int] = {machine.start: 0}
-        self._steps: list[dict[int, int]] = [{}]
+        self._points: list[OraclePoint] = []
+        self._number: dict[Any, int] = {}
         self._alike: set[tuple[int, int]] = set()
-        self._said: dict[tuple[bool, int], bool] = {}
+        self._numbered(machine.start)
+
+    def _numbered(self, place: Any) -> int:
+        if place not in self._number:
+            self._number[place] = len(self._points)
+            self._points.append(OraclePoint(place, self.machine.ends(place), self.machine.is_live(place), {}))
+        return self._number[place]
 
     def step(self, point: int, byte: int) -> int:
         """Return the point after one more byte, or :data:`FAILED`."""
-        steps = self._steps[point]
-        if byte not in steps:
-            after = self.machine.step(self._points[point], byte)
-            steps[byte] = FAILED if after is None else self._number.setdefault(after, len(self._points))
-            if steps[byte] == len(self._points):
-                self._points.append(after)
-                self._steps.append({})
-        return steps[byte]
+        here = self._points[point]
+        if byte not in here.steps:
+            after = self.machine.step(here.place, byte)
+            here.steps[byte] = FAILED if after is None else self._numbered(after)
+        return here.steps[byte]
 
     def advance(self, point: int, text: bytes) -> int:
         """Return the point after ``text``, or :data:`FAILED`."""
         for byte in text:
             if point == FAILED:
                 break
-            steps = self._steps[point]
+            steps = self._points[point].steps
             point = steps[byte] if byte in steps else self.step(point, byte)
         return point
 
     def ends(self, point: int) -> bool:
         """Return True if the text is a member."""
-        return self._ask(True, point)
+        return point != FAILED and self._points[point].ends
 
     def continues(self, point: int) -> bool:
         """Return True if letters complete the text to a member."""
-        return self._ask(False, point)
+        return point != FAILED and self._points[point].is_live
 
     def is_member(self, text: bytes) -> bool:
         """Return True if ``text`` is in the language."""
@@ -72,113 +82,72 @@ class Oracle:
         """Return True if two points have one future, as far as the :data:`PAIRS` nearest pairs of points tell (Moore, 1956)."""
         if point == other or (point, other) in self._alike:
             return True
-        found = {(point, other): None}
-        pending = list(found)
-        for here, there in pending:  # it grows
+        found = {(point, other)}
+        for here, there in (pending := list(found)):  # it grows
             if self.ends(here) != self.ends(there) or self.continues(here) != self.continues(there):
                 return False
             for pair in ((self.step(here, byte), self.step(there, byte)) for byte in range(256)):
-                begun = [self.continues(each) for each in pair]
-                if begun[0] != begun[1]:
+                begun = self.continues(pair[0])
+                if begun != self.continues(pair[1]):
                     return False
-                if (
-                    begun[0]
-                    and pair[0] != pair[1]
-                    and pair not in found
-                    and pair not in self._alike
-                    and len(found) < PAIRS
-                ):
-                    found[pair] = None
+                known = not begun or pair[0] == pair[1] or pair in found or pair in self._alike
+                if not known and len(found) < PAIRS:
+                    found.add(pair)
                     pending.append(pair)
         self._alike.update(found)
         return True
 
-    def _ask(self, end: bool, point: int) -> bool:
-        if (end, point) not in self._said:
-            ask = self.machine.ends if end else self.machine.is_live
-            self._said[end, point] = point != FAILED and ask(self._points[point])
-        return self._said[end, point]
-
-
-class Cut(NamedTuple):
-    """The point of a text: a word that goes on as the terminals that it was cut into, and the state of its residual."""
-
-    word: Word
-    state: int
-
 
 @final
-class GrammarOracle(ByteMachine[Cut]):
+class GrammarOracle(ByteMachine[Move]):
     """The texts that longest match cuts into a word that the grammar derives (the members of grammar-theory.md, section 1).
 
     Whether a text is the beginning of a member is decided exactly: the words that its residual may still become are a regular
     language, which is intersected with the grammar. ``letters`` are what texts are made of: the tokens of a vocabulary; single
-    bytes if every byte is one.
+    bytes if every byte is one. The point of a text is the state of its residual, and a word that goes on as the terminals do that
+    it was cut into.
     """
 
     def __init__(self, grammar: Grammar, letters: Iterable[bytes] = BYTES) -> None:
-        self.start = Cut((), START)
+        self.start = Move(START, ())
         self.grammar, self._letters = grammar, tuple(letters)
         self.lexing = Lexing(grammar.terminals)
         self.earley = Earley(grammar)
 
-    def step(self, point: Cut, byte: int) -> Cut | None:
-        move = self.lexing.run(bytes([byte]), point.state)
+    def step(self, point: Move, byte: int) -> Move | None:
+        move = self.lexing.move(point.state, byte)
         if move is None:
             return None
         word = point.word
-        for terminal in move.word:
+        for terminal in self.lexing.counted(move.word):
             word = self.earley.canonical((*word, terminal))
             if not self.earley.survives(word):
                 return None
-        return Cut(word, move.state)
+        return Move(move.state, word)
 
-    def ends(self, point: Cut) -> bool:
+    def ends(self, point: Move) -> bool:
         last = self.lexing.flush(point.state)
-        return last is not None and self.earley.derives(point.word + last)
+        return last is not None and self.earley.derives(point.word + self.lexing.counted(last))
 
-    def is_live(self, point: Cut) -> bool:
-        place = self._unfolded.place.get(point.state)
-        return place is not None and bool(self._completion.completable(point.word)[place])
+    def is_live(self, point: Move) -> bool:
+        return self._places.get(point.state) in self._completion.completable(point.word)
 
     @cached_property
     def used(self) -> frozenset[int]:
         """The bytes that some text has."""
-        return self.lexing.used(self._unfolded.place)
+        return frozenset(byte for byte in range(256) if any(self.lexing.move(state, byte) for state in self._places))
 
     @cached_property
-    def _unfolded(self) -> Unfolded:
-        return self.lexing.unfold(self._letters)
+    def _words(self) -> EmittedWords:
+        return EmittedWords(self.lexing, self._letters)
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        """The places of the words that are still to come, by the states of residuals that letters lead to."""
+        states = closure([START], lambda state: (target for target, _ in self._words.steps(state)))
+        return {state: self._words.number((), state) for state in states}
 
     @cached_property
     def _completion(self) -> RegularCompletion:
-        return RegularCompletion(self.earley, self._unfolded.reads, self._unfolded.ends)
-
-
-@final
-class PatternOracle(ByteMachine[Any]):
-    """The texts that a regular expression, in the syntax that Python and the crate ``regex`` share, matches as a whole."""
-
-    def __init__(self, pattern: str, letters: Iterable[bytes] = BYTES) -> None:
-        self.pattern, self._letters = pattern, tuple(letters)
-        self._lexemes = Lexemes(pattern)
-        self.start = self._lexemes.start
-
-    def step(self, point: Any, byte: int) -> Any:
-        return self._lexemes.step(point, byte)
-
-    def ends(self, point: Any) -> bool:
-        return self._lexemes.matches(point)
-
-    def is_live(self, point: Any) -> bool:
-        """Return True if it is completed: by bytes always, by longer letters if a search finds how."""
-        if self._letters == BYTES:
-            return bool(point)
-        found = {point}
-        pending = [point]
-        while pending and not any(map(self.ends, found)):
-            here = pending.pop()
-            after = {self.read(letter, here) for letter in self._letters} - found - {None}
-            found |= after
-            pending += after
-        return any(map(self.ends, found))
+        assert self._places  # which are the first of the words
+        return RegularCompletion(self.earley, self._words)

@@ -15,7 +15,8 @@ from outlines_phi.regex.patterns import compile_regex
 
 from .exploration import Exploration, Word
 from .lark_reading import SecondReading, read_again
-from .oracle import BYTES, GrammarOracle, Oracle, PatternOracle
+from .lexemes import BYTES, Lexemes
+from .oracle import GrammarOracle, Oracle
 
 
 class Verdict(str, Enum):
@@ -109,8 +110,8 @@ class Subject:
         """Return the guide of a regular expression beside Python's reading of it; see :meth:`of_grammar`."""
         automaton = compile_regex(pattern)
         guide = FSMGuide.from_automaton(automaton, vocabulary)
-        oracle = PatternOracle(pattern, letters_of(vocabulary, automaton.used))
-        return cls(guide, Oracle(oracle), automaton.used, **options)
+        oracle = Oracle(Lexemes(pattern, letters=letters_of(vocabulary, automaton.used)))
+        return cls(guide, oracle, automaton.used, **options)
 
     @classmethod
     def of_json(cls, guide: JSONGuide, **options: Any) -> Subject:
@@ -120,7 +121,7 @@ class Subject:
     @cached_property
     def exploration(self) -> Exploration:
         """Guide and oracle side by side."""
-        return Exploration.of(self.guide, self.oracle, depth=self.depth, most=self.most)
+        return Exploration(self.guide, self.oracle, depth=self.depth, most=self.most)
 
     def law(self, *laws: str) -> CheckFinding:
         """Return the finding on laws of the exploration."""

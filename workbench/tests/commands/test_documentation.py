@@ -5,9 +5,8 @@ from pathlib import Path
 
 import outlines_phi
 from outlines_phi.cli.app import WORKBENCH, command
+from tests.cli.conftest import Cli
 from tests.test_citations import LINKED, wrong_uses
-
-from .conftest import Cli
 
 ROOT = Path(__file__).parents[3]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Cli
+from tests.cli.conftest import Cli, refused
 
 LIST = 'start: "[" [NUMBER ("," NUMBER)*] "]"\nNUMBER: /[0-9]+/\n%ignore /[ ]+/\n'
 
@@ -49,6 +49,5 @@ def test_pages_are_built(cli: Cli, folder: Path, name: str) -> None:
     ],
 )
 def test_what_cannot_be_shown_is_refused(cli: Cli, folder: Path, arguments: list[str], told: str) -> None:
-    result = cli("inspect", *arguments)
-    assert result.exit_code == 2 and told in " ".join(result.stderr.split()), result.output
+    refused(cli("inspect", *arguments), told)
     assert not (folder / "outlines-phi-inspect").exists()

@@ -55,8 +55,10 @@ def test_every_result_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.count("### ") == len(names) > 30
 
 
-def test_the_comparisons_name_their_results() -> None:
+def test_the_comparisons_name_their_results_and_are_of_both_kinds() -> None:
     assert all(list(report.RESULTS.glob(f"{one.result}.json")) for one in table.comparisons())
+    middles = [table.spread(one.ratios)[1] for one in table.comparisons()]
+    assert min(middles) < 0.1 and max(middles) > 10, "what is dearer here than elsewhere is shown as well"
 
 
 def test_every_figure_is_there_and_is_shown() -> None:
@@ -75,8 +77,3 @@ def test_a_page_is_a_summary_and_a_figure(name: str) -> None:
     assert len(re.findall(r"^!\[", text, re.MULTILINE)) == 1
     prose = re.sub(r"\]\([^)]*\)|<!--.*?-->", "", text)
     assert len(WORD.findall(prose)) <= MOST_WORDS
-
-
-def test_the_comparisons_are_of_both_kinds() -> None:
-    middles = [table.spread(one.ratios)[1] for one in table.comparisons()]
-    assert min(middles) < 0.1 and max(middles) > 10, "what is dearer here than elsewhere is shown as well"

@@ -1,13 +1,14 @@
 """Texts token by token, and why tokens are masked: compared with the guide."""
 
 import pytest
+from outlines.types import Regex
 
 from outlines_phi import UnsupportedError, Vocabulary
 from outlines_phi.guides.guide import DEAD
-from outlines_phi_workbench.inspection.guide_machine import GuideMachine, byte_set, text_name
-from outlines_phi_workbench.inspection.inspected import MOST_TOKENS, Inspected, TextPlace
+from outlines_phi.plugin.types.tables import CompiledTypes
+from outlines_phi_workbench.inspection.inspected import MOST_TOKENS, Inspected, TextPlace, byte_set, text_name
 
-from .conftest import LANGUAGES, encode, inspected, types, vocabulary
+from .conftest import LANGUAGES, encode, inspected, vocabulary
 
 languages = pytest.mark.parametrize("name", LANGUAGES)
 
@@ -51,7 +52,7 @@ def test_a_walk_says_what_the_guide_has(name: str) -> None:
     state = of.guide.start
     for number, step in enumerate(steps):
         mask, moves = of.live(step.place)
-        assert step.place.state == state and step.left == 30 - number and step.distance == of.guide.min_tokens(state)
+        assert step.place == (state, 30 - number) and step.distance == of.guide.min_tokens(state)
         assert step.live == mask.sum() == sum(group.size for group in step.groups) or step.targets > len(step.groups)
         assert bool(step.why_no_end) != bool(mask[vocabulary().eos_ids[0]]) and step.targets == len(set(moves.targets))
         assert sum(group.size for group in step.masked) <= step.looked_at <= 1000
@@ -88,21 +89,19 @@ def test_what_cannot_be_walked_or_asked_is_refused() -> None:
 
 @languages
 def test_the_graph_has_the_steps_of_the_guide(name: str) -> None:
-    machine = inspected(name).machine
-    state = behind(inspected(name), LANGUAGES[name][1]).state
-    graph = machine.graph([state])
+    of = inspected(name)
+    state = behind(of, LANGUAGES[name][1]).state
+    graph = of.graph([state])
     ids = [node["id"] for node in graph["nodes"]]
-    assert len(set(ids)) == len(ids) and {f"s{machine.guide.start}", f"s{state}"} <= set(ids)
-    assert [node["id"] for node in graph["nodes"] if node["start"]] == [f"s{machine.guide.start}"]
+    assert len(set(ids)) == len(ids) and {f"s{of.guide.start}", f"s{state}"} <= set(ids)
+    assert [node["id"] for node in graph["nodes"] if node["start"]] == [f"s{of.guide.start}"]
     read = {(edge["source"], edge["target"]): edge["label"] for edge in graph["edges"]}
-    for byte, target in machine.moves(state).items():
+    for byte, target in of.moves(state).items():
         assert (
             f"s{target}" not in ids
-            or byte_set(b for b, t in machine.moves(state).items() if t == target) == read[f"s{state}", f"s{target}"]
+            or byte_set(b for b, t in of.moves(state).items() if t == target) == read[f"s{state}", f"s{target}"]
         ), byte
-    assert graph["whole"] == all(
-        f"s{target}" in ids for each in ids for target in machine.moves(int(each[1:])).values()
-    )
+    assert graph["whole"] == all(f"s{target}" in ids for each in ids for target in of.moves(int(each[1:])).values())
 
 
 def test_names_of_bytes_and_a_vocabulary_without_them() -> None:
@@ -110,11 +109,6 @@ def test_names_of_bytes_and_a_vocabulary_without_them() -> None:
     assert byte_set(set(range(256)) - {0x22}) == 'all but "' and byte_set([0xC3, 0x0A]) == "[\\n\\xc3]"
     assert byte_set([]) == "no byte"
     assert text_name("é\n \x00".encode()) == "é\\n␣\\x00" and text_name(b"\xff") == "\\xff"
-    guide = (
-        types()
-        .__class__(Vocabulary.from_tokens([b"yes", b"no", b""], 2))
-        .of(LANGUAGES["decimal"][0].__class__("yes|no"))
-        .guide
-    )
+    yes_or_no = CompiledTypes(Vocabulary.from_tokens([b"yes", b"no", b""], 2)).of(Regex("yes|no")).guide
     with pytest.raises(UnsupportedError, match="Give a tokenizer with tokens of single bytes"):
-        GuideMachine(guide)
+        Inspected("yes or no", yes_or_no).graph()

@@ -1,4 +1,4 @@
-"""The pages as a folder, and as a server on this machine."""
+"""The pages as a folder, and the graph of the theorems beside what the documentation, the proofs and the checks have."""
 
 import hashlib
 import json
@@ -10,11 +10,15 @@ import pytest
 
 from outlines_phi import UnsupportedError
 from outlines_phi_workbench.inspection.pages import FILES, Inspection, build, check_folder
+from outlines_phi_workbench.inspection.theorems import THEOREMS, theorem_graph
 from outlines_phi_workbench.verification.subject import Subject
-from outlines_phi_workbench.verification.verification import verify
+from outlines_phi_workbench.verification.verification import CHECKS, verify
+from tests.test_citations import PLACES, THEORIES
 
 from .conftest import LANGUAGES, encode, inspected, vocabulary
 
+ROOT = Path(__file__).parents[3]
+CHECKED = {check.id for check in CHECKS}
 VENDORED = {
     "vendor/cytoscape.min.js": "081591ab735b2b6a3b31a3c60f8f3a3e2fee8c92939e0c7820ad1208571b6cd8",
     "vendor/cytoscape-dagre.min.js": "ec671a41d2bfcac580352e2997797793949e3489cecaf347fc48670d4bd456b0",
@@ -63,5 +67,59 @@ def test_what_cannot_be_built_is_refused(tmp_path: Path) -> None:
     for folder, match in ((tmp_path / "file", r"Give a folder, by --output-dir\."), (tmp_path, "holds other files")):
         with pytest.raises(UnsupportedError, match=match):
             check_folder(folder)
-    with pytest.raises(UnsupportedError, match=r"Give a folder that can be written"):
+    with pytest.raises(UnsupportedError, match=r"Give another folder: --output-dir .* cannot be made a folder"):
         build(Inspection(inspected("arithmetic"), encode), tmp_path / "file" / "below")
+
+
+def test_the_statements_are_those_of_the_documentation() -> None:
+    stated = [
+        prefix + number
+        for prefix, page in (("", "theory"), ("G", "grammar-theory"))
+        for number in re.findall(
+            r"^\*\*Statement (\d+\.\d+a?)", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), re.M
+        )
+    ]
+    assert [each.id for each in THEOREMS] == stated
+
+
+def test_every_proof_is_one_and_each_is_named() -> None:
+    theories = ROOT / "proofs" / "theories"
+    proven = re.findall(r"^Print Assumptions (\w+)\.", (theories / "assumptions.v").read_text(encoding="utf-8"), re.M)
+    named = {proof for each in THEOREMS for proof in each.proofs.split()}
+    for file, name in (proof.split(".") for proof in named):
+        source = (theories / f"{file}.v").read_text(encoding="utf-8")
+        assert re.search(rf"^(Theorem|Corollary|Lemma) {name}\b", source, re.M), name
+        assert name in proven
+    # What others build on or the documentation says in passing, and is no statement of it by itself.
+    assert set(proven) - {proof.split(".")[1] for proof in named} == {
+        "tv_dominated", "producible_heads", "producible_alone", "heads_alone", "singletons_forbid", "heads_allow",
+        "least_solution",
+    }  # fmt: skip
+
+
+def test_every_check_and_every_assumption_is_one() -> None:
+    used = {check for each in THEOREMS for check in each.checks.split()}
+    assert used == {id for id in CHECKED if id.startswith("T")} - {"T17", "T18"}  # which check the checks
+    ids = {each.id for each in THEOREMS}
+    assert all(below in ids | CHECKED for each in THEOREMS for below in each.rests_on.split())
+    assert CHECKED == {name for name in PLACES[THEORIES[1]] if name[0] in "ST"}
+
+
+def test_nothing_rests_on_itself() -> None:
+    done = {id for id in CHECKED if id.startswith("S")}
+    waiting = list(THEOREMS)
+    while waiting:
+        ready = [each for each in waiting if set(each.rests_on.split()) <= done]
+        assert ready, [each.id for each in waiting]
+        done |= {each.id for each in ready}
+        waiting = [each for each in waiting if each.id not in done]
+
+
+def test_a_node_says_what_shows_it_and_the_verdict() -> None:
+    graph = theorem_graph({"T12": "BOUNDED"})
+    of = {node["id"]: node for node in graph["nodes"]}
+    assert of["5.2"]["kind"] == "proven" and "proven in Coq: thinning.thinning" in of["5.2"]["text"]
+    assert of["G5.1"]["kind"] == "checked" and of["5.1"]["kind"] == "argued" and of["S5"]["kind"] == "assumption"
+    assert re.search(r"checked: T12 .*: BOUNDED$", of["G7.3"]["text"], re.M) and "BOUNDED" not in of["G7.4"]["text"]
+    edges = {(edge["source"], edge["target"]) for edge in graph["edges"]}
+    assert edges >= {("5.3", "5.2"), ("5.2", "5.1"), ("G7.2", "S5")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from outlines_phi import LocalPhi, OneStepPhi, PhiTransformers, SamplingSettings, UnsupportedError, from_transformers
+from outlines_phi import LocalPhi, OneStepPhi, PhiTransformers, SamplingSettings, UnsupportedError
 from outlines_phi.fidelity.comparison import total_variation
-from outlines_phi.lm import bundled
-from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun
+from outlines_phi.guides import Table
+from outlines_phi.phi import StepPhi
 from outlines_phi.phi.estimator import Need
 from outlines_phi_workbench.suite import experiment as subject
 from outlines_phi_workbench.suite.cells import Cell
@@ -27,19 +27,11 @@ from tests.precision import SHARE, near_log
 LANGUAGES = {language.name: language for language in SUITE}
 
 
-@pytest.fixture(scope="module")
-def model() -> Iterator[PhiTransformers]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield from_transformers(*bundled.load())
-    torch.set_num_threads(before)
-
-
 def measure(
-    model: PhiTransformers, language: Language, chosen: list[Method], n: int = 200, **settings: Any
+    model: PhiTransformers, language: Language, chosen: list[Method], **settings: Any
 ) -> tuple[Heading, dict[str, Cell]]:
-    suite = Suite(model=model, languages=[language], methods=chosen, settings=SamplingSettings(**settings), n=n, seed=0)
-    found = list(suite.cells())
+    law = SamplingSettings(**settings)
+    found = list(Suite(model=model, languages=[language], methods=chosen, settings=law, n=200, seed=0).cells())
     return found[0][0], {cell.method: cell for _, cell in found}
 
 
@@ -83,24 +75,16 @@ def test_particles_and_predicates_run_beside_masking(model: PhiTransformers) -> 
 
 @final
 @dataclass(frozen=True)
-class Blind(ProposalPhi):
+class Blind(StepPhi):
     """A wrong estimator: it never says yes."""
 
     name: ClassVar[str] = "blind"
     needs: ClassVar[frozenset[Need]] = frozenset({"guide"})
+    log_h = LocalPhi.log_h
 
-    def begin(self, run: SampledRun) -> BlindEstimate:
-        return BlindEstimate(LocalPhi().begin(run), [token.startswith(b"y") for token in run.table.vocabulary.tokens])
-
-
-@final
-@dataclass(frozen=True)
-class BlindEstimate(Estimate):
-    mask: Estimate
-    yes: list[bool]
-
-    def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
-        return self.mask.scores(log_p, prefixes).masked_fill_(torch.tensor(self.yes), -torch.inf)
+    def scores(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
+        yes = torch.tensor([token.startswith(b"y") for token in table.vocabulary.tokens])
+        return LocalPhi().scores(log_p, table, states, remaining).masked_fill_(yes, -torch.inf)
 
 
 def test_a_wrong_estimator_is_reported_as_wrong(model: PhiTransformers) -> None:
@@ -128,15 +112,9 @@ def test_where_members_are_too_many_weights_tell(model: PhiTransformers, monkeyp
 
 
 def test_what_cannot_be_measured_says_why_and_the_rest_goes_on(model: PhiTransformers) -> None:
-    short = replace(LANGUAGES["dyck1-8-single"], budget=3)
-    suite = Suite(
-        model=model,
-        languages=[short, LANGUAGES["answer"]],
-        methods=methods(["local", "exact"], ["draw"]),
-        settings=SamplingSettings(),
-        n=20,
-        seed=0,
-    )
+    languages = [replace(LANGUAGES["dyck1-8-single"], budget=3), LANGUAGES["answer"]]
+    chosen, settings = methods(["local", "exact"], ["draw"]), SamplingSettings()
+    suite = Suite(model=model, languages=languages, methods=chosen, settings=settings, n=20, seed=0)
     cells = [cell for _, cell in suite.cells()]
     assert len(cells) == len(suite) == 4
     assert all("max_new_tokens=3 is too small" in cell.note for cell in cells[:2])

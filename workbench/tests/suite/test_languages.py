@@ -9,8 +9,8 @@ from outlines_phi import EmptyLanguageError
 from outlines_phi.guides import FSMGuide
 from outlines_phi.lm import TableModel
 from outlines_phi.testing import assert_guide, check_language_model
+from outlines_phi_workbench.suite.experiment import RecordedModel
 from outlines_phi_workbench.suite.languages import dyck, of_sequences, of_single_bytes
-from outlines_phi_workbench.suite.recorded_model import RecordedModel
 from tests.guides.walking import ended
 from tests.languages import VOCABULARY
 
@@ -49,8 +49,6 @@ def test_prefixes_that_are_continued_alike_share_a_state() -> None:
     with pytest.raises(EmptyLanguageError, match="at least one"):
         of_sequences([], VOCABULARY)
 
-
-def test_a_recorded_model_asks_for_each_prefix_once_and_says_the_same() -> None:
     inner = TableModel.random(VOCABULARY, seed=3, max_length=5)
     assert check_language_model(RecordedModel(inner)).error == 0
     lm, one = RecordedModel(inner), RecordedModel(inner, max_bytes=8 * len(VOCABULARY))

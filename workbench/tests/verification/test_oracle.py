@@ -13,7 +13,7 @@ from outlines_phi.guides.grammar.grammar import Grammar, Terminal
 from outlines_phi_workbench.verification.earley import Earley
 from outlines_phi_workbench.verification.lexemes import Lexemes
 from outlines_phi_workbench.verification.lexing import Lexing
-from outlines_phi_workbench.verification.oracle import FAILED, GrammarOracle, Oracle, PatternOracle
+from outlines_phi_workbench.verification.oracle import FAILED, GrammarOracle, Oracle
 from tests.guides.grammar.definition import Definition
 from tests.guides.grammar.fixtures import FIXTURES, LEXERS, grammar, words
 
@@ -58,15 +58,12 @@ GRAMMARS: dict[str, tuple[Grammar, tuple[str, ...]]] = {
 def test_whole_matches_are_those_of_re(pattern: str, dialect: str, text: str) -> None:
     lexemes = Lexemes(pattern, dialect=dialect)
     for each in ("", *LETTERS, text):
-        reading = lexemes.start or None
-        for byte in each.encode():
-            reading = None if reading is None else lexemes.step(reading, byte)
-        assert (reading is not None and lexemes.matches(reading)) == bool(re.fullmatch(pattern, each)), each
+        assert lexemes.accepts(each.encode()) == bool(re.fullmatch(pattern, each)), each
 
 
 @pytest.mark.parametrize("pattern", ["ab(cd|ce)?f", "(ab)*a", "a{2,3}b", "[^a]\u00e9a", "(a|b)*abb"])
 def test_what_begins_a_match(pattern: str) -> None:
-    oracle = Oracle(PatternOracle(pattern))
+    oracle = Oracle(Lexemes(pattern))
     matches = ("".join(word) for word in words("abcdef\u00e9", 5))
     begun = {match.encode()[:end] for match in matches if re.fullmatch(pattern, match) for end in range(11)}
     for word in words("abcdef\u00e9", 2):
@@ -75,7 +72,7 @@ def test_what_begins_a_match(pattern: str) -> None:
 
 
 def test_only_utf_8_is_read() -> None:
-    oracle = Oracle(PatternOracle(".*"))
+    oracle = Oracle(Lexemes(".*"))
     begun = {chr(code).encode()[:end] for code in (*range(0x80, 0xD800), *range(0xE000, 0x110000)) for end in (1, 2)}
     for text in map(bytes, product(range(0x80, 0x100), repeat=2)):
         assert oracle.is_prefix(text) == (text in begun) and oracle.is_prefix(text[:1]) == (text[:1] in begun)
@@ -124,16 +121,16 @@ def test_lexemes_without_bound_behind_a_complete_one() -> None:
     own = (Terminal("A", "a"), Terminal("SLASH", "/", literal=True), Terminal("STAR", r"\*", literal=True))
     comment = Terminal("COMMENT", r"/\*([^*]|\*+[^*/])*\*+/", ignored=True)
     lexing = Lexing((*own, comment))
-    begun = lexing.run(b"/*a" * 2000)
+    begun = lexing.lex(b"/*a" * 2000)
     assert begun is not None and begun.word == () and lexing.flush(begun.state) is None
-    assert lexing.run(b"/*a/*a*/") == lexing.run(b"/**/")
+    assert lexing.lex(b"/*a/*a*/") == lexing.lex(b"/**/")
     given_up = Lexing((*own, replace(comment, ignored=False)))
-    begun = given_up.run(b"/*a" * 500)
+    begun = given_up.lex(b"/*a" * 500)
     assert begun is not None and given_up.flush(begun.state) == (1, 2, 0) * 500
 
 
 def test_points_with_one_future_are_alike() -> None:
-    oracle = Oracle(PatternOracle("(a|b)*abb|c{5}"))
+    oracle = Oracle(Lexemes("(a|b)*abb|c{5}"))
     points = {text: oracle.advance(oracle.start, text) for text in (b"", b"a", b"ba", b"aba", b"ab", b"c", b"cc", b"x")}
     assert points[b"x"] == FAILED
     assert oracle.alike(points[b"a"], points[b"aba"]) and oracle.alike(points[b"ba"], points[b"a"])

@@ -24,7 +24,7 @@ from outlines_phi_workbench.verification.mutants import (
     tried,
 )
 from outlines_phi_workbench.verification.subject import Subject, Verdict
-from outlines_phi_workbench.verification.verification import CHECKS, verify
+from outlines_phi_workbench.verification.verification import CHECKS, GUIDE_CHECKS, verify
 from tests.guides.grammar.fixtures import BY_ID, FIXTURES, grammar, vocabulary
 
 pytestmark = pytest.mark.filterwarnings("ignore:rules that never end")
@@ -72,7 +72,7 @@ def finders(mutation: Mutation, seeds: int = 3, names: list[str] | None = None) 
     """Return the checks that find a mutant out, in all right guides that have a place for the mistake."""
     rights = [near(subject(name)) for name in names or SUBJECTS]
     apply = [right for right in rights if mutation in GUIDES or mutation in engine_mutations(right)]
-    return {tried(right, mutation, Random(seed)) for right in apply for seed in range(seeds)}
+    return {tried(right, mutation, Random(seed), GUIDE_CHECKS) for right in apply for seed in range(seeds)}
 
 
 @pytest.mark.parametrize("mutation", [*GUIDES, *GRAMMAR, *AUTOMATON], ids=lambda mutation: mutation.name)
