@@ -46,8 +46,7 @@ def test_the_token_count_of_plain_outlines_is_that_of_its_texts(model: PhiTransf
     """Each text costs at least one token a piece of its likeliest spelling, less the one that the model never reads."""
     plain = run_case(model, case, 20, 1).samples[0]
     fewest = sum(len(model.hf_tokenizer.encode(text)) for text in plain.texts)
-    most = sum(len(text.encode()) for text in plain.texts)
-    assert fewest * 0.9 <= plain.tokens <= most
+    assert fewest * 0.9 <= plain.tokens <= sum(len(text.encode()) for text in plain.texts)
 
 
 def test_the_command_writes_a_picture_and_a_page_and_fits_80_columns(tmp_path: Path) -> None:

@@ -153,6 +153,5 @@ def test_audits(cli: Cli, folder: Path) -> None:
     for ban in ("--ban-file words.txt", ""):
         sent = f"audit {ban} --n 40 --seed 1 --output a.json --regex"
         assert cli(sent, "yes|no|not now", BAKERY).exit_code in (0, 3, 4)
-        report = json.loads((folder / "a.json").read_text(encoding="utf-8"))
-        phis.append(report["pooled"]["bias"]["log_phi"]["value"])
+        phis.append(json.loads((folder / "a.json").read_text(encoding="utf-8"))["pooled"]["bias"]["log_phi"]["value"])
     assert phis[0] < phis[1] - 0.1

@@ -68,8 +68,7 @@ laws = pytest.mark.parametrize(("language", "options"), LAWS, ids=lambda value: 
 
 def draw(request: Request) -> tuple[list[list[Trace]], list[Draws]]:
     recorder = TraceRecorder(request.table.vocabulary, len(request.prompts), request.n)
-    draws = AncestralSampler(LocalPhi(), recorder).sample(request)
-    return recorder.traces, draws
+    return recorder.traces, AncestralSampler(LocalPhi(), recorder).sample(request)
 
 
 @cache
@@ -238,8 +237,7 @@ def test_the_count_of_misses_has_power(language: Language, monkeypatch: pytest.M
     phi = math.exp(language.reference().log_phi)
     misses = 0
     for i in range(COUNTED):
-        traces = many(language)[i * N : (i + 1) * N]
-        log_w = np.array([math.fsum(trace.log_legal[:-1]) for trace in traces])
+        log_w = np.array([math.fsum(trace.log_legal[:-1]) for trace in many(language)[i * N : (i + 1) * N]])
         low, high = measure([log_w], [(0.0, 1.0)], ALPHA).phi.interval
         misses += not low <= phi <= high
     assert misses > 0.5 * COUNTED

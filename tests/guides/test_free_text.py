@@ -20,7 +20,6 @@ from tests.guides.walking import members
 
 BYTES = Vocabulary.from_tokens(["<eos>", *(bytes((byte,)) for byte in range(256)), "ab", b" \xc3", "é", "🙂"], 0)
 PIECES = ["a", b"a\xc3", "é", b"\xc3", b"\xa9", b"\xa9a", b"\xff", "è", b"\xa8", "aé", "éa"]
-LONGEST = 4
 
 
 def written(vocabulary: Vocabulary, phrases: list[str]) -> set[tuple[int, ...]]:
@@ -30,7 +29,7 @@ def written(vocabulary: Vocabulary, phrases: list[str]) -> set[tuple[int, ...]]:
         own = text.decode(errors="surrogateescape")
         return bool(own) and not re.search("[\udc80-\udcff]", own) and not any(phrase in own for phrase in phrases)
 
-    return members(vocabulary, LONGEST, is_text)
+    return members(vocabulary, 4, is_text)
 
 
 def test_a_list_is_refused_where_no_text_is_left() -> None:
@@ -131,8 +130,7 @@ def walked(table: Table, budget: int) -> set[tuple[int, ...]]:
 @pytest.mark.parametrize("phrases", [BannedPhrases(["aa"]), WAITING], ids=str)
 @pytest.mark.parametrize("budget", [1, 2, 3, 5])
 def test_a_text_ends_where_it_says_so_or_where_the_budget_does(phrases: BannedPhrases, budget: int) -> None:
-    everything = members(LETTERS, budget, is_free(phrases))
-    expected = {ids if len(ids) == budget else (*ids, 0) for ids in everything}
+    expected = {ids if len(ids) == budget else (*ids, 0) for ids in members(LETTERS, budget, is_free(phrases))}
     assert walked(Table(free_text(LETTERS, phrases)), budget) == expected and expected
 
 

@@ -67,8 +67,7 @@ def test_other_models_of_guidance_are_refused(given: Any, message: str) -> None:
 
 def test_guidance_is_not_imported() -> None:
     code = "import sys, outlines_phi; outlines_phi.from_guidance, outlines_phi.wrap; print('guidance' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "False\n"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
 class TestWithGuidance:
@@ -87,8 +86,7 @@ class TestWithGuidance:
     def test_a_model_that_guidance_made(self, guidance: Any) -> None:
         lm = guidance.models.Transformers(*bundled.load(), echo=False)
         answer = guidance.select(["yes", "no"], name="answer")
-        generator = Generator(outlines_phi.wrap(lm), from_guidance(answer))
-        draws = generator.sample(QUESTION, n=50, seed=0, phi="exact")
+        draws = Generator(outlines_phi.wrap(lm), from_guidance(answer)).sample(QUESTION, n=50, seed=0, phi="exact")
         elsewhere = Generator(outlines_phi.from_transformers(*bundled.load()), from_guidance(answer))
         assert draws.texts == elsewhere.sample(QUESTION, n=50, seed=0, phi="exact").texts
         assert {draw.value["answer"] for draw in draws} == {"yes", "no"}

@@ -22,7 +22,6 @@ from tests.languages import p_value
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning", "ignore::DeprecationWarning")
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
-ALPHA = 1e-4
 
 
 def transformers(folder: Path) -> PhiModel:
@@ -167,7 +166,7 @@ def test_exact_draws_have_the_conditioned_distribution_and_masking_has_not(host:
     exact, masked = (
         p_value(generator.sample(QUESTION, n=1_000, phi=phi, seed=0).texts, law) for phi in ("exact", "local")
     )
-    assert exact > ALPHA > masked
+    assert exact > 1e-4 > masked
 
 
 @pytest.mark.parametrize("phi", ["auto", "exact", "local", "onestep", "learned", "dp-bigram"])

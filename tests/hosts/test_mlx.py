@@ -144,8 +144,7 @@ class TestLanguageModel:
         lm = lm_of(changed, tokenizer)
         before, named = lm.version(), lm.fingerprint()
         assert lm.version() == before and lm.fingerprint() == named
-        weight = changed.model.norm.weight
-        changed.model.norm.weight = weight * 2
+        changed.model.norm.weight = changed.model.norm.weight * 2
         assert lm.version() != before and lm.fingerprint() != named
 
     def test_nan_is_an_error(self) -> None:

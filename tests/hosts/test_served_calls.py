@@ -119,8 +119,7 @@ def drawn(client: FakeClient, language: Language, n: int, **options: Any) -> out
     """Draw by a generator that is made once for a client and a language."""
     made: dict[str, Any] = vars(client).setdefault("generators", {})
     if language.pattern not in made:
-        model = vars(client).setdefault("model", wrap(client))
-        made[language.pattern] = Generator(model, regex(language.pattern))
+        made[language.pattern] = Generator(vars(client).setdefault("model", wrap(client)), regex(language.pattern))
     return made[language.pattern].sample("ab", n=n, max_new_tokens=language.budget, **{"phi": "exact", **options})
 
 
@@ -241,8 +240,7 @@ class TestWithTheBundledModel:
         assert here.texts == there.texts and ids(here) == ids(there) and here.values == there.values
         assert set(here.values) <= {"yes", "no"} and here.log_w == near_log(there.log_w)
         assert (set(here.texts) <= {"yes", "no"}) == (name == "stop")
-        exact = generators[0].sample(QUESTION, n=5, phi="exact", max_new_tokens=8)
-        assert set(exact.values) <= {"yes", "no"}
+        assert set(generators[0].sample(QUESTION, n=5, phi="exact", max_new_tokens=8).values) <= {"yes", "no"}
         free = wrap(client)(QUESTION, phi="exact", num_return_sequences=20, max_new_tokens=8, **strings)
         assert not any("," in text.removesuffix(",") for text in free)
 

@@ -111,8 +111,7 @@ def test_what_a_node_reads_grows_with_its_path_and_not_with_the_tree() -> None:
     while trees.next_node < 4000:
         gardener.grow(50)
         widths.add(trees.cache.slots.width)
-    longest = max(map(len, gardener.sequences.values()))
-    assert max(widths) <= 2 * (256 + 2 * eightfold(longest)) + 50
+    assert max(widths) <= 2 * (256 + 2 * eightfold(max(map(len, gardener.sequences.values())))) + 50
 
 
 def in_bfloat16(name: str, attention: str) -> tuple[list, list, list]:
@@ -168,16 +167,16 @@ def padding_seen(build, mask, *lines, **kinds):
     return masks
 
 
-FAULTS = [
-    (boolean_mask, "llama", "eager"),
-    (siblings_seen, "llama", "sdpa"),
-    (padding_seen, "gpt2", "sdpa"),
-    (no_window, "mistral", "eager"),
-    (no_window, "gemma3", "sdpa"),
-]
-
-
-@pytest.mark.parametrize(("fault", "name", "attention"), FAULTS)
+@pytest.mark.parametrize(
+    ("fault", "name", "attention"),
+    [
+        (boolean_mask, "llama", "eager"),
+        (siblings_seen, "llama", "sdpa"),
+        (padding_seen, "gpt2", "sdpa"),
+        (no_window, "mistral", "eager"),
+        (no_window, "gemma3", "sdpa"),
+    ],
+)
 def test_wrong_masks_are_seen(monkeypatch, fault, name: str, attention: str) -> None:
     """Control: the assertions above fail, by far, on masks that are wrong."""
     build_mask = TreeMask.build

@@ -54,8 +54,7 @@ class LookingEstimate(Estimate):
         ]
         if pairs:
             nodes = [(prefixes.nodes[i], token) for (i, _), token in zip(pairs, tokens, strict=True)]
-            logits = self.run.branches.evaluate(nodes).whole()
-            for (i, place), token, raw in zip(pairs, tokens, logits, strict=True):
+            for (i, place), token, raw in zip(pairs, tokens, self.run.branches.evaluate(nodes).whole(), strict=True):
                 law = self.run.log_p(raw[None], [(prefixes.rows[i], (*prefixes.tokens[i], token))])[0]
                 law = law + table.bias(int(found[i][0].targets[place]), prefixes.remaining[i] - 1, law.device)
                 log_h[i][place] = max(math.log(self.phi.floor), float(law.logsumexp(-1)))

@@ -96,13 +96,11 @@ class TestBigram:
     @languages
     def test_it_is_exact_where_the_law_looks_at_the_last_token_only(self, language: Language) -> None:
         """Every draw has the weight Phi, where one step by the current law does not."""
-        law = TableModel.random(VOCABULARY, seed=language.seed, order=1, scale=1.5)
-        markov = with_part(language, "lm", law)
+        markov = with_part(language, "lm", TableModel.random(VOCABULARY, seed=language.seed, order=1, scale=1.5))
         phi = true_phi(markov)((), markov.table.start, markov.budget)
         found = paths(markov, BigramDPPhi(floor=LEAST))
         assert all(math.exp(path.log_w) == pytest.approx(phi, rel=1e-9) for path in found)
-        control = paths(markov, OneStepPhi(floor=LEAST))
-        assert any(abs(math.exp(path.log_w) / phi - 1) > 0.1 for path in control)
+        assert any(abs(math.exp(path.log_w) / phi - 1) > 0.1 for path in paths(markov, OneStepPhi(floor=LEAST)))
 
     def test_tiny_values_keep_their_proportions(self) -> None:
         """Phi of 1e-600, which no float64 holds, is followed exactly: all in log space."""
@@ -124,8 +122,7 @@ class TestBigram:
         for limit in (3, 256):
             draws = sample(BigramDPPhi(tokens=limit), request)
             written = [draw.token_ids for each in draws for draw in each]
-            walked = sum(len(ids) - 1 for ids in written)
-            assert draws[0].counts.tokens == 2 * min(limit, used) + walked
+            assert draws[0].counts.tokens == 2 * min(limit, used) + sum(len(ids) - 1 for ids in written)
             assert draws[0].counts.calls == 2 + max(map(len, written)) - 1
             assert draws[0].counts.prompt_tokens == sum(map(len, set(prompts)))
 

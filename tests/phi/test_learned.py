@@ -28,8 +28,7 @@ WORDS, LOOP, NESTED, LATE = LANGUAGES
 
 def step(state: int, **mass: float) -> Observed:
     """A step from ``state``: probabilities by target, written ``to3=0.5``."""
-    targets = np.array([int(name[2:]) for name in mass], dtype=np.int32)
-    return Observed(state, targets, np.array(list(mass.values())))
+    return Observed(state, np.array([int(name[2:]) for name in mass], dtype=np.int32), np.array(list(mass.values())))
 
 
 def value(known: Knowledge, state: int) -> float:

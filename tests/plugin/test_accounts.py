@@ -27,8 +27,7 @@ def sums(draw: Draw) -> float:
 @pytest.mark.parametrize("phi", PHIS)
 def test_accounts_are_those_of_the_model(phi: str, model: PhiTransformers) -> None:
     """Against one plain call of the model over the whole text, at a temperature."""
-    generator = outlines_phi.Generator(model, WORDS, phi=phi)
-    for draw in generator.sample(QUESTION, n=3, temperature=0.7, **TOLD):
+    for draw in outlines_phi.Generator(model, WORDS, phi=phi).sample(QUESTION, n=3, temperature=0.7, **TOLD):
         prompt = inputs_of(model.hf_tokenizer, QUESTION)["input_ids"]
         with torch.no_grad():
             logits = model.model(torch.cat([prompt, torch.tensor([draw.token_ids])], 1)).logits[
@@ -66,8 +65,7 @@ def test_a_stream_yields_the_accounts_of_the_text(phi: str, model: PhiTransforme
 
 
 def test_free_texts_have_accounts(model: PhiTransformers) -> None:
-    generator = outlines_phi.Generator(model, banned_phrases=["it is"])
-    draws = generator.sample(QUESTION, n=20, max_new_tokens=8, **TOLD)
+    draws = outlines_phi.Generator(model, banned_phrases=["it is"]).sample(QUESTION, n=20, max_new_tokens=8, **TOLD)
     for draw in draws:
         assert sums(draw) == pytest.approx(draw.log_p) and all(account.log_s is not None for account in draw.tokens)
     barred = [each.bytes for draw in draws for account in draw.tokens for each in account.top or () if not each.allowed]

@@ -294,8 +294,7 @@ def test_a_budget_that_is_too_small_names_the_least_that_works(output_type: Any,
             with pytest.raises(EmptyLanguageError, match=f"Give max_new_tokens={least} or more") as caught:
                 model(PROMPT, output_type, phi=phi, max_new_tokens=least - 1)
             assert caught.value.least_budget == least
-        generator = outlines_phi.Generator(model, output_type, phi=phi)
-        (draw,) = generator.sample(PROMPT, max_new_tokens=least)
+        (draw,) = outlines_phi.Generator(model, output_type, phi=phi).sample(PROMPT, max_new_tokens=least)
         assert len(draw.token_ids) == least
 
 

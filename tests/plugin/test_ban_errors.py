@@ -19,17 +19,21 @@ ANSWER = Literal["yes", "no", "not now"]
 MISTYPED = ("banned_phrase", "ban_phrases", "banned_phases", "banned_words")
 
 
-CONFLICTS: list[tuple[Any, str, str]] = [
-    (LookaheadPhi(weights=True), "lookahead", r"LookaheadPhi\(weights=True.* stands for LookaheadPhi\(weights=False"),
-    (LookaheadPhi(), "weighted", r"LookaheadPhi\(weights=False.* stands for LookaheadPhi\(weights=True"),
-    ("lookahead", "exact", r"phi=LookaheadPhi\(.* which stands for ExactPhi\("),
-    (ExactPhi(tolerance=0.1), "exact", r"tolerance=0\.1.* stands for ExactPhi\("),
-    ("exact", "mask", r"phi=ExactPhi\(.* level='mask', which stands for LocalPhi\(\)"),
-    (None, "weighted", "phi=None was given"),
-]
-
-
-@pytest.mark.parametrize(("phi", "level", "words"), CONFLICTS)
+@pytest.mark.parametrize(
+    ("phi", "level", "words"),
+    [
+        (
+            LookaheadPhi(weights=True),
+            "lookahead",
+            r"LookaheadPhi\(weights=True.* stands for LookaheadPhi\(weights=False",
+        ),
+        (LookaheadPhi(), "weighted", r"LookaheadPhi\(weights=False.* stands for LookaheadPhi\(weights=True"),
+        ("lookahead", "exact", r"phi=LookaheadPhi\(.* which stands for ExactPhi\("),
+        (ExactPhi(tolerance=0.1), "exact", r"tolerance=0\.1.* stands for ExactPhi\("),
+        ("exact", "mask", r"phi=ExactPhi\(.* level='mask', which stands for LocalPhi\(\)"),
+        (None, "weighted", "phi=None was given"),
+    ],
+)
 def test_a_conflict_names_what_conflicts(phi: Any, level: str, words: str) -> None:
     with pytest.raises(UnsupportedError, match=words):
         Correction().replaced_by(phi, BannedPhrases(["a"], level=level))

@@ -55,8 +55,7 @@ class TestPlaces:
         banning = outlines_phi.wrap(model, banned_phrases=BAN)
         many: dict[str, Any] = {"num_return_sequences": 100, "do_sample": True, **SHORT}
         assert not holds(banning(PROMPT, **many)) and model.banned_phrases is None
-        lifts: list[Any] = [None, (), []]
-        for lifted in lifts:
+        for lifted in [None, (), []]:
             assert holds(banning(PROMPT, banned_phrases=lifted, **many))
         assert not holds(banning(PROMPT, banned_phrases=["yes"], **many), "yes")
         assert not holds([text for row in banning.batch([PROMPT] * 2, **many) for text in row])
@@ -129,8 +128,7 @@ class TestLevels:
         self, output_type: Any, level: str, guarantee: Guarantee, model: PhiTransformers
     ) -> None:
         ban = BannedPhrases(["not"], level=level)
-        generator = outlines_phi.Generator(model, output_type, banned_phrases=ban)
-        draws = generator.sample(PROMPT, 20, **SHORT)
+        draws = outlines_phi.Generator(model, output_type, banned_phrases=ban).sample(PROMPT, 20, **SHORT)
         assert draws.guarantee == guarantee and not holds(draws.texts, "not")
         assert bool(draws.rejections) <= (level in ("lookahead", "weighted"))
         assert np.isnan(draws.log_w).all() == (level == "lookahead")
@@ -225,8 +223,7 @@ class TestBan:
     def test_kinds_stay_what_they_are(self, model: PhiTransformers, stock: Any) -> None:
         own = outlines_phi.ban(outlines_phi.Generator(model, ANSWER, phi="exact"), ["now"])
         assert type(own) is type(outlines_phi.Generator(model, ANSWER)) and own.phi == ExactPhi()
-        classic = outlines_phi.ban(generate.choice(model, ["yes", "not now"], phi="exact"), ["now"])
-        assert classic(PROMPT) == "yes"
+        assert outlines_phi.ban(generate.choice(model, ["yes", "not now"], phi="exact"), ["now"])(PROMPT) == "yes"
         for existing in (outlines.Generator(model, ANSWER), outlines.Generator(stock, ANSWER)):
             banned = outlines_phi.ban(existing, ["now", "yes"])
             assert type(banned) is SteerableGenerator and banned.model is existing.model
@@ -234,8 +231,7 @@ class TestBan:
         processor = outlines.Generator(stock, ANSWER).logits_processor
         masking = outlines_phi.ban(processor, ["now"], tokenizer=stock.hf_tokenizer)
         assert isinstance(masking, MaskLogitsProcessor)
-        again = outlines_phi.ban(masking, ["yes"])
-        assert again.ban == BannedPhrases(["now", "yes"])
+        assert outlines_phi.ban(masking, ["yes"]).ban == BannedPhrases(["now", "yes"])
         weighted = PhiLogitsProcessor(model, ANSWER, max_new_tokens=9, phi="local", temperature=0.7)
         both = outlines_phi.ban(weighted, ["now"])
         assert isinstance(both, PhiLogitsProcessor) and both.host_options == weighted.host_options
@@ -294,8 +290,7 @@ class TestKept:
         assert fresh.table(ANSWER, BannedPhrases((word for word in ["now", "now"]), level="exact")) is table
         assert fresh.table(ANSWER, BannedPhrases(["now"], across_prompt=False)) is not table
         assert fresh.table(None, BannedPhrases(["now"])) is fresh.table(None, BannedPhrases([b"now"]))
-        generator = outlines_phi.Generator(fresh, ANSWER, phi="exact", banned_phrases=["now"])
-        generator.sample(PROMPT, 20)
+        outlines_phi.Generator(fresh, ANSWER, phi="exact", banned_phrases=["now"]).sample(PROMPT, 20)
         with Gate(fresh.model) as gate:
             fresh(PROMPT, ANSWER, phi="exact", banned_phrases=["now"])
             assert gate.calls == 1  # the prompt alone, as a hook may have changed the law

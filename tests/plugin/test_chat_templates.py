@@ -78,8 +78,7 @@ def test_a_template_that_knows_thoughts_is_rendered_for_them() -> None:
     joint = Generator(model, outlines_phi.Thinking(YES_NO, end="</t>", max_tokens=1, scope="joint"), phi="local")
     (found,) = rollouts(joint, [QUESTION], 1, seed=1)
     assert found.prompt_ids == tuple(given.hf_tokenizer.encode(TEMPLATED))
-    render = given.hf_tokenizer.apply_chat_template
-    given.hf_tokenizer.apply_chat_template = partial(render, enable_thinking=False)
+    given.hf_tokenizer.apply_chat_template = partial(given.hf_tokenizer.apply_chat_template, enable_thinking=False)
     with pytest.raises(UnsupportedError, match=r"enable_thinking=True.*The prompt ends a thought already"):
         Generator(model, thinking, phi="local").sample(QUESTION, seed=1)
 

@@ -22,7 +22,6 @@ QUESTION = "Question: is the bakery open on Monday? Answer: "
 TEXTS = ("no", "not", "yes", "eat")
 ANSWERS = Literal[TEXTS]  # one begins another; one has a likely beginning and an unlikely end
 OPTIONS: dict[str, Any] = {"temperature": 5.0, "max_new_tokens": 12}
-N = 4_000
 Begins = Callable[..., float]
 
 
@@ -71,7 +70,7 @@ def distribution(law: dict[str, float]) -> dict[Any, float]:
 
 
 def drawn(generator: outlines_phi.PhiGenerator, **options: Any) -> list[Any]:
-    return [(text,) for text in generator.sample(QUESTION, N, seed=4, **OPTIONS, **options).texts]
+    return [(text,) for text in generator.sample(QUESTION, 4_000, seed=4, **OPTIONS, **options).texts]
 
 
 def test_probabilities_are_those_of_the_beginnings(model: outlines_phi.PhiTransformers, law: dict[str, float]) -> None:
@@ -99,8 +98,7 @@ def test_weights_know_the_law(
     model: outlines_phi.PhiTransformers, law: dict[str, float], options: dict[str, Any]
 ) -> None:
     draws = made(model).sample(QUESTION, 600, seed=1, **OPTIONS, **options)
-    share = draws.expectation(lambda draw: draw.text == "no")
-    assert share == pytest.approx(law["no"] / sum(law.values()), abs=0.08)
+    assert draws.expectation(lambda draw: draw.text == "no") == pytest.approx(law["no"] / sum(law.values()), abs=0.08)
     assert math.exp(draws.log_z) == pytest.approx(sum(law.values()), rel=0.2)
 
 
@@ -110,8 +108,7 @@ def test_the_mode_is_the_likeliest_sequence(model: outlines_phi.PhiTransformers)
     tokens = model.lm.vocabulary.tokens
     likeliest = {item.token_ids: item.log_p for item in ranking}
     for draw in made(model).sample(QUESTION, 500, seed=2, **OPTIONS):
-        written = b"".join(tokens[token] for token in draw.token_ids).decode(errors="replace")
-        assert written.startswith(draw.text)
+        assert b"".join(tokens[token] for token in draw.token_ids).decode(errors="replace").startswith(draw.text)
         assert draw.token_ids in likeliest or draw.log_p <= min(likeliest.values()) + 1e-5
     assert made(model)(QUESTION, do_sample=False, **OPTIONS) == ranking.texts[0]
 

@@ -103,8 +103,7 @@ class Person(BaseModel):
 
 def test_a_stream_keeps_the_model_alive_that_nobody_else_holds() -> None:
     def pieces() -> Iterator[str]:
-        owner = outlines_phi.from_transformers(*bundled.load())
-        return owner.stream(PERSON, Person, phi="fields", max_new_tokens=60)
+        return outlines_phi.from_transformers(*bundled.load()).stream(PERSON, Person, phi="fields", max_new_tokens=60)
 
     assert json.loads("".join(pieces()))
 

@@ -30,28 +30,30 @@ from tests.plugin.loops import custom
 
 SETTINGS = {field.name for field in fields(SamplingSettings)}
 
-READ: list[tuple[dict[str, Any], dict[str, Any] | None, SamplingSettings, int]] = [
-    # keywords, generation_config, settings, n
-    ({}, {}, SamplingSettings(), 1),
-    ({}, None, SamplingSettings(), 1),
-    ({"temperature": 0.5}, {"temperature": 0.7}, SamplingSettings(temperature=0.5), 1),
-    ({}, {"temperature": 0.7}, SamplingSettings(temperature=0.7), 1),
-    ({"temperature": None}, {"temperature": 0.7}, SamplingSettings(temperature=0.7), 1),
-    ({"top_k": 5, "top_p": 0.9, "min_p": 0.1}, {}, SamplingSettings(top_k=5, top_p=0.9, min_p=0.1), 1),
-    ({"top_k": 0}, {}, SamplingSettings(), 1),
-    ({}, {"top_k": 50, "top_p": 0.9, "min_p": 0.1, "typical_p": 0.9}, SamplingSettings(), 1),
-    ({"max_new_tokens": 7, "seed": 3}, {"max_new_tokens": 9}, SamplingSettings(max_new_tokens=7, seed=3), 1),
-    ({"temperature": np.float32(0.5), "top_k": np.int64(5)}, {}, SamplingSettings(temperature=0.5, top_k=5), 1),
-    ({"num_return_sequences": 4}, {}, SamplingSettings(), 4),
-    ({"num_return_sequences": None, "num_beams": None, "do_sample": None}, {}, SamplingSettings(), 1),
-    ({"do_sample": True, "num_beams": 1}, {"do_sample": False, "num_beams": 4}, SamplingSettings(), 1),
-    ({"repetition_penalty": 1.0}, {"repetition_penalty": 1.2}, SamplingSettings(), 1),
-    ({}, {"repetition_penalty": 1.2}, SamplingSettings(repetition_penalty=1.2), 1),
-    ({"bad_words_ids": None}, {"bad_words_ids": [[5]]}, SamplingSettings(), 1),
-]
 
-
-@pytest.mark.parametrize(("keywords", "configured", "settings", "n"), READ, ids=lambda value: str(value)[:50])
+@pytest.mark.parametrize(
+    ("keywords", "configured", "settings", "n"),
+    [
+        # keywords, generation_config, settings, n
+        ({}, {}, SamplingSettings(), 1),
+        ({}, None, SamplingSettings(), 1),
+        ({"temperature": 0.5}, {"temperature": 0.7}, SamplingSettings(temperature=0.5), 1),
+        ({}, {"temperature": 0.7}, SamplingSettings(temperature=0.7), 1),
+        ({"temperature": None}, {"temperature": 0.7}, SamplingSettings(temperature=0.7), 1),
+        ({"top_k": 5, "top_p": 0.9, "min_p": 0.1}, {}, SamplingSettings(top_k=5, top_p=0.9, min_p=0.1), 1),
+        ({"top_k": 0}, {}, SamplingSettings(), 1),
+        ({}, {"top_k": 50, "top_p": 0.9, "min_p": 0.1, "typical_p": 0.9}, SamplingSettings(), 1),
+        ({"max_new_tokens": 7, "seed": 3}, {"max_new_tokens": 9}, SamplingSettings(max_new_tokens=7, seed=3), 1),
+        ({"temperature": np.float32(0.5), "top_k": np.int64(5)}, {}, SamplingSettings(temperature=0.5, top_k=5), 1),
+        ({"num_return_sequences": 4}, {}, SamplingSettings(), 4),
+        ({"num_return_sequences": None, "num_beams": None, "do_sample": None}, {}, SamplingSettings(), 1),
+        ({"do_sample": True, "num_beams": 1}, {"do_sample": False, "num_beams": 4}, SamplingSettings(), 1),
+        ({"repetition_penalty": 1.0}, {"repetition_penalty": 1.2}, SamplingSettings(), 1),
+        ({}, {"repetition_penalty": 1.2}, SamplingSettings(repetition_penalty=1.2), 1),
+        ({"bad_words_ids": None}, {"bad_words_ids": [[5]]}, SamplingSettings(), 1),
+    ],
+    ids=lambda value: str(value)[:50],
+)
 def test_what_is_used(keywords: dict[str, Any], configured: Any, settings: SamplingSettings, n: int) -> None:
     config = None if configured is None else GenerationConfig(**configured)
     assert CallOptions.read(keywords, config) == CallOptions(settings, n)
@@ -148,17 +150,15 @@ class TestTheOneTable:
         assert missing == {"do_sample", "constraint", "progress", "effort"}  # of applications alone
 
     def test_a_vllm_server(self) -> None:
-        said = json.loads(ServedCall(road="local", settings=SamplingSettings()).text())
-        assert said["settings"].keys() == SETTINGS
+        assert json.loads(ServedCall(road="local", settings=SamplingSettings()).text())["settings"].keys() == SETTINGS
         (misfit,) = MISFITS["a vLLM server"]
         carried = {*SETTINGS, "num_return_sequences", "banned_phrases", "do_sample", "stop", "stop_strings"}
         assert set(USED) - set(misfit.names) - carried == {"draft_length", "open_at"}  # which go with draft and ends
 
 
-NO_PHI: list[object] = ["banana", "", 5, True, ["exact"], {"exact"}, ExactPhi, object()]
-
-
-@pytest.mark.parametrize("phi", NO_PHI, ids=lambda phi: type(phi).__name__)
+@pytest.mark.parametrize(
+    "phi", ["banana", "", 5, True, ["exact"], {"exact"}, ExactPhi, object()], ids=lambda phi: type(phi).__name__
+)
 def test_what_phi_may_not_be(phi: object) -> None:
     with pytest.raises(UnsupportedError, match="expected 'auto', 'exact', .*, an estimator such as ExactPhi"):
         resolve_phi(phi)
@@ -172,7 +172,6 @@ def test_what_phi_may_be() -> None:
 
 PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
 
-CHOICE = Literal["a", "b"]
 SAYING: dict[str, Any] = {
     "temperature": 0.7,
     "repetition_penalty": 1.3,
@@ -259,7 +258,7 @@ def test_what_defines_no_law_is_no_default(name: str, value: Any) -> None:
 )
 def test_a_configuration_that_does_not_apply_lets_custom_generate_draw(name: str, value: Any) -> None:
     hf = bundled.load()
-    draw = partial(custom, hf, "red", output_type=CHOICE, do_sample=True, seed=3, max_new_tokens=5)
+    draw = partial(custom, hf, "red", output_type=Literal["a", "b"], do_sample=True, seed=3, max_new_tokens=5)
     plain = draw()
     setattr(hf[0].generation_config, name, value)
     assert draw().equal(plain)

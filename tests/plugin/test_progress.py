@@ -104,20 +104,20 @@ def test_what_is_told_may_raise_and_the_next_call_works(fresh: PhiTransformers) 
     assert len(generator.sample(QUESTION, 8)) == 8
 
 
-REFUSED: list[tuple[Callable[[PhiTransformers], Any], str]] = [
-    *(
-        (
-            lambda m, given=given: m(QUESTION, Answer, phi="exact", progress=given),
-            "progress=.*; expected True for a bar",
-        )
-        for given in (1, "bar", list, [])
-    ),
-    (lambda m: m(QUESTION, Answer, progress=True, max_new_tokens=9), "progress= was given without phi="),
-    (lambda m: m.stream(QUESTION, Answer, phi="exact", progress=print), "Leave progress out of a stream"),
-]
-
-
-@pytest.mark.parametrize(("call", "words"), REFUSED)
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        *(
+            (
+                lambda m, given=given: m(QUESTION, Answer, phi="exact", progress=given),
+                "progress=.*; expected True for a bar",
+            )
+            for given in (1, "bar", list, [])
+        ),
+        (lambda m: m(QUESTION, Answer, progress=True, max_new_tokens=9), "progress= was given without phi="),
+        (lambda m: m.stream(QUESTION, Answer, phi="exact", progress=print), "Leave progress out of a stream"),
+    ],
+)
 def test_only_what_can_be_told_is_taken(call: Callable[..., Any], words: str, model: PhiTransformers) -> None:
     """And no loop of the host and no stream tells anything."""
     with pytest.raises(UnsupportedError, match=words):

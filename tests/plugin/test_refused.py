@@ -66,24 +66,26 @@ def bare(kind: type) -> Any:
 
 
 EXPECTED = r"given as model; expected a model made by outlines\.from_transformers\(hf_model, hf_tokenizer\)"
-GIVEN: list[tuple[Callable[[Transformers], Any], str]] = [
-    (lambda stock: bare(type("Ours", (outlines.models.SGLang,), {})), r"\. Ours hands the output type to a server"),
-    (
-        lambda stock: BlackBoxGenerator(bare(outlines.models.OpenAI), COLOUR),
-        r"\. OpenAI hands the output type to a service",
-    ),
-    (lambda stock: transformers.TextGenerationPipeline(stock.model, stock.hf_tokenizer), EXPECTED),
-    (lambda stock: stock.hf_tokenizer, "given as model; expected a model made by"),
-    (lambda stock: outlines.Generator(stock, COLOUR), "given as model; expected a model made by"),
-    (
-        lambda stock: Mine(stock.model, stock.hf_tokenizer),
-        r"^Mine was given as model; a class of its own.*model\.hf_tokenizer\)\.$",
-    ),
-    (lambda stock: None, "^NoneType was " + EXPECTED),
-]
 
 
-@pytest.mark.parametrize(("make", "words"), GIVEN)
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda stock: bare(type("Ours", (outlines.models.SGLang,), {})), r"\. Ours hands the output type to a server"),
+        (
+            lambda stock: BlackBoxGenerator(bare(outlines.models.OpenAI), COLOUR),
+            r"\. OpenAI hands the output type to a service",
+        ),
+        (lambda stock: transformers.TextGenerationPipeline(stock.model, stock.hf_tokenizer), EXPECTED),
+        (lambda stock: stock.hf_tokenizer, "given as model; expected a model made by"),
+        (lambda stock: outlines.Generator(stock, COLOUR), "given as model; expected a model made by"),
+        (
+            lambda stock: Mine(stock.model, stock.hf_tokenizer),
+            r"^Mine was given as model; a class of its own.*model\.hf_tokenizer\)\.$",
+        ),
+        (lambda stock: None, "^NoneType was " + EXPECTED),
+    ],
+)
 def test_what_is_no_model_of_outlines_or_another_one(make: Callable[..., Any], words: str, stock: Transformers) -> None:
     """A derived class is named itself."""
     for door in (DOORS["wrap"], DOORS["Generator"]):

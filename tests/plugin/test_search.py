@@ -148,21 +148,22 @@ def test_seconds_end_a_search(door: str, fresh: PhiTransformers, monkeypatch: py
     assert asked == generator.model(QUESTION, ANSWER, phi="exact", do_sample=False)
 
 
-KEYWORDS: list[tuple[dict[str, Any], str]] = [
-    ({"phi": "exact"}, "Leave phi out of .*draws nothing"),
-    ({"num_return_sequences": 2}, "Leave num_return_sequences out of"),
-    ({"do_sample": False}, "Leave do_sample out of"),
-    ({"effort": 5}, r"expected Effort\(tokens=..., seconds=...\)"),
-    ({"phi": None}, "Leave phi out of .*draws nothing"),
-    ({"max_length": 9}, "max_length cannot be used here .give max_new_tokens="),
-    ({"n": 9}, r"n cannot be used here \((give top=|nothing is).*\)\.$"),
-    ({"foo": 9}, r"foo cannot be used here; expected any of temp(?!.*(do_sample|num_|phi))"),
-    ({"temperature": 0}, "temperature=0 was given"),
-]
-
-
 @pytest.mark.parametrize("door", ["probabilities", "mode"])
-@pytest.mark.parametrize(("keywords", "message"), KEYWORDS, ids=str)
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"phi": "exact"}, "Leave phi out of .*draws nothing"),
+        ({"num_return_sequences": 2}, "Leave num_return_sequences out of"),
+        ({"do_sample": False}, "Leave do_sample out of"),
+        ({"effort": 5}, r"expected Effort\(tokens=..., seconds=...\)"),
+        ({"phi": None}, "Leave phi out of .*draws nothing"),
+        ({"max_length": 9}, "max_length cannot be used here .give max_new_tokens="),
+        ({"n": 9}, r"n cannot be used here \((give top=|nothing is).*\)\.$"),
+        ({"foo": 9}, r"foo cannot be used here; expected any of temp(?!.*(do_sample|num_|phi))"),
+        ({"temperature": 0}, "temperature=0 was given"),
+    ],
+    ids=str,
+)
 def test_what_is_refused(generator: PhiGenerator, door: str, keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
         getattr(generator, door)(QUESTION, **keywords)

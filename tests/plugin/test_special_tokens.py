@@ -68,8 +68,7 @@ def test_tokens_that_tags_begin_with_may_stand_in_text(model: PhiTransformers, n
     assert min(counts) == 0 < max(counts) <= most
     if name == "triggered":  # each begins a tag, which "2" ends
         for draw in draws:
-            written = model.hf_tokenizer.decode(draw.token_ids)
-            assert all("2" in part for part in written.split("</think>")[1:])
+            assert all("2" in part for part in model.hf_tokenizer.decode(draw.token_ids).split("</think>")[1:])
 
 
 def test_a_token_left_out_that_is_not_special_is_refused(model: PhiTransformers) -> None:

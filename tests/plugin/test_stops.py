@@ -70,8 +70,7 @@ class TestLaw:
     @pytest.mark.parametrize("phi", ["exact", "auto"])
     def test_draws_are_from_it_and_masked_ones_and_those_of_whole_texts_are_not(self, name: str, phi: str) -> None:
         law, _ = self.law(WORDS, name == "stop_strings")
-        model = from_language_model(WORDS.lm, lambda text: PROMPT)
-        generator = outlines_phi.Generator(model, WORDS.type, phi=phi)
+        generator = outlines_phi.Generator(from_language_model(WORDS.lm, lambda text: PROMPT), WORDS.type, phi=phi)
         options = {"seed": 3, "max_new_tokens": WORDS.budget, name: list(WORDS.stops)}
 
         def drawn(**others: Any) -> list[Any]:
@@ -95,10 +94,9 @@ class TestLaw:
     )
     def test_weights_and_drafts(self, options: dict[str, Any]) -> None:
         law, phi = self.law(WORDS, False)
-        model = from_language_model(WORDS.lm, lambda text: PROMPT)
-        draws = outlines_phi.Generator(model, WORDS.type, stop=WORDS.stops).sample(
-            "", 600, seed=5, max_new_tokens=WORDS.budget, **options
-        )
+        draws = outlines_phi.Generator(
+            from_language_model(WORDS.lm, lambda text: PROMPT), WORDS.type, stop=WORDS.stops
+        ).sample("", 600, seed=5, max_new_tokens=WORDS.budget, **options)
         assert math.exp(draws.log_z) == pytest.approx(phi, rel=0.1)
         likeliest = max(law, key=lambda text: law[text])
         assert draws.expectation(lambda draw: (draw.text,) == likeliest) == pytest.approx(law[likeliest], abs=0.07)
@@ -198,8 +196,7 @@ def test_every_door_takes_them(model: outlines_phi.PhiTransformers, door: Door) 
 def test_custom_generate_has_them_as_a_whole(model: outlines_phi.PhiTransformers) -> None:
     options = {"output_type": Literal[ANSWERS], "phi": "exact", "max_new_tokens": 6, "num_return_sequences": 20}
     hf = pair(model)
-    output = custom(hf, QUESTION, stop_strings=STOPS, tokenizer=hf[1], return_dict_in_generate=True, **options)
-    (draws,) = output.draws
+    (draws,) = custom(hf, QUESTION, stop_strings=STOPS, tokenizer=hf[1], return_dict_in_generate=True, **options).draws
     assert {draw.value for draw in draws} <= set(ANSWERS) and any(draw.text not in ANSWERS for draw in draws)
 
 
@@ -211,8 +208,7 @@ def test_in_free_text_they_are_those_of_transformers(model: outlines_phi.PhiTran
     plain = [text[: (first(text, tuple(STOPS)) or (0, None))[1]] for text in plain]
     drawn = model(QUESTION, stop_strings=STOPS, phi="exact", seed=1, **options)
     removed = model(QUESTION, stop=STOPS, phi="exact", seed=1, **options)
-    every = sorted({*plain, *drawn})
-    shares = {(text,): (plain.count(text) + drawn.count(text)) / (2 * DRAWS) for text in every}
+    shares = {(text,): (plain.count(text) + drawn.count(text)) / (2 * DRAWS) for text in sorted({*plain, *drawn})}
     assert p_value([(text,) for text in plain], shares) > ALPHA and p_value([(text,) for text in drawn], shares) > ALPHA
     assert removed == [text[: (first(text, tuple(STOPS)) or (None,))[0]] for text in drawn]
 
@@ -235,8 +231,7 @@ def test_no_draw_goes_on_behind_one(model: outlines_phi.PhiTransformers, output_
         ends = draw.token_ids[-1] == model.lm.vocabulary.eos_ids[0]
         assert ends == (stop is None) or (output_type is None and len(draw.token_ids) == 24)
     assert cut[True]
-    text = "".join(generator.stream(QUESTION, **options))
-    assert text == generator.sample(QUESTION, 1, **options)[0].text
+    assert "".join(generator.stream(QUESTION, **options)) == generator.sample(QUESTION, 1, **options)[0].text
 
 
 @pytest.mark.filterwarnings("ignore::outlines_phi.FitWarning")
@@ -265,8 +260,7 @@ def test_values_are_read_without_them(model: outlines_phi.PhiTransformers) -> No
 
 
 def test_the_name_of_a_special_token(model: outlines_phi.PhiTransformers) -> None:
-    end = model.hf_tokenizer.eos_token
-    generator = outlines_phi.Generator(model, Literal[ANSWERS], stop=[end])
+    generator = outlines_phi.Generator(model, Literal[ANSWERS], stop=[model.hf_tokenizer.eos_token])
     assert generator.sample(QUESTION, 20, seed=1).texts == generator.sample(QUESTION, 20, seed=1, stop=None).texts
 
 

@@ -182,8 +182,7 @@ def test_custom_generate_returns_thought_and_answer(model: PhiTransformers) -> N
         ids, custom_generate=outlines_phi.custom_generate, output_type=thinking(Answer), vocabulary=model.hf_tokenizer,
         phi="exact", seed=1, max_new_tokens=40,
     )  # fmt: skip
-    written = tuple(found[0, ids.shape[1] :].tolist())
     assert (
-        written
+        tuple(found[0, ids.shape[1] :].tolist())
         == Generator(model, thinking(Answer), phi="exact").sample(PROMPT, seed=1, max_new_tokens=40)[0].token_ids
     )

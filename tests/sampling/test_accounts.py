@@ -164,8 +164,7 @@ def test_blocks_are_picked_where_their_effort_is_small() -> None:
 def test_fields_after_attempts_know_what_these_have_read(seed: int) -> None:
     """Texts of ``auto``: what walks over the trees of the attempts have read is not read again, and has its alternatives."""
     request = replace(LISTED.request(N, seed=seed), weighted=False)
-    draws = check(lambda: AutoSampler(AutoPhi(share=0.01)), request)
-    assert Guarantee.FIELDWISE in {draw.guarantee for draw in draws}
+    assert Guarantee.FIELDWISE in {draw.guarantee for draw in check(lambda: AutoSampler(AutoPhi(share=0.01)), request)}
 
 
 def check(made: Made, request: Request) -> Draws:
@@ -257,8 +256,7 @@ def test_what_an_earlier_call_has_read_is_not_read_again() -> None:
     (later,) = sampler.sample(replace(request, top=TOP))
     assert later.counts.calls == 0
     enumerated = Enumerated(request)
-    accounts: list[TokenAccount] = [account for draw in later for account in draw.tokens]
-    assert all(account.log_s is not None for account in accounts)
+    assert all(account.log_s is not None for account in [account for draw in later for account in draw.tokens])
     for draw in later:
         for i, account in enumerate(draw.tokens):
             assert (

@@ -88,8 +88,7 @@ def of_the_draw_alone(q: Mapping[int, float], allowed: frozenset[int], order: Se
 
 def never_asking_again(q: Mapping[int, float], allowed: frozenset[int], order: Sequence[int]) -> float:
     """Take all that was not tested for allowed: what masking without the predicate would think."""
-    tested = order[: next(i for i, token in enumerate(order) if token in allowed)]
-    return 1 - math.fsum(q[token] for token in tested)
+    return 1 - math.fsum(q[token] for token in order[: next(i for i, token in enumerate(order) if token in allowed)])
 
 
 @pytest.mark.parametrize("wrong", [ignoring_what_was_refused, of_the_draw_alone, never_asking_again])
@@ -117,14 +116,12 @@ def test_further_tests_make_weights_better(ratio: float) -> None:
 
 @pytest.mark.parametrize("scale", [1e-2, 1e-4, 1e-6])
 def test_the_variance_stays_bounded_in_the_tail(scale: float) -> None:
-    q = {0: 1 - 10 * scale, 1: 4 * scale, 2: 3 * scale, 3: 2 * scale, 4: scale}
-    assert variance(q, frozenset({1, 3}), 1) < 1
+    assert variance({0: 1 - 10 * scale, 1: 4 * scale, 2: 3 * scale, 3: 2 * scale, 4: scale}, frozenset({1, 3}), 1) < 1
 
 
 def test_orders_are_laid_out_with_their_sums() -> None:
     """Pieces of an order, one after the other, are the whole order; every sum is that over the tokens after."""
-    rng = np.random.default_rng(1)
-    log_q = torch.from_numpy(rng.normal(scale=12.0, size=(3, 40)))
+    log_q = torch.from_numpy(np.random.default_rng(1).normal(scale=12.0, size=(3, 40)))
     log_q[:, ::7] = -math.inf
     tokens = torch.arange(100, 140)
     order = Order(log_q.clone(), tokens, torch.tensor(KEYS[:3]))
@@ -164,18 +161,16 @@ def test_random_numbers_are_gumbel_and_those_of_a_walk_alone() -> None:
     assert values.isfinite().all()
 
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
-
-
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+)
 @pytest.mark.parametrize("elements", [2**20, 900], ids=["together", "in slices"])
 def test_a_walk_draws_the_same_whoever_is_beside_it(
     elements: int, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other walks, other laws, other live tokens in the batch; alone or in slices; on any device."""
     monkeypatch.setattr(awrs, "ELEMENTS", elements)
-    rng = np.random.default_rng(2)
-    log_q = torch.from_numpy(rng.normal(scale=2.0, size=(4, 300)))
+    log_q = torch.from_numpy(np.random.default_rng(2).normal(scale=2.0, size=(4, 300)))
     log_q[0, 5:] = -math.inf
     log_q[2, ::2] = -math.inf
     laws, keys = [i % 4 for i in range(40)], KEYS[:40]
@@ -192,8 +187,7 @@ def allows_odd(law: int, token: int) -> bool:
 
 def test_few_tokens_are_tested_and_each_once() -> None:
     """Of 20,000 tokens a predicate that allows half of the mass is asked about three: two to the draw, and the further one."""
-    rng = np.random.default_rng(3)
-    log_q = torch.log_softmax(torch.from_numpy(rng.normal(scale=1.0, size=(1, 20_000))), -1)
+    log_q = torch.log_softmax(torch.from_numpy(np.random.default_rng(3).normal(scale=1.0, size=(1, 20_000))), -1)
     asked: Counter[int] = Counter()
 
     def allows(law: int, token: int) -> bool:

@@ -237,8 +237,7 @@ class TestNumbers:
         assert (torch.bincount(found, minlength=8) / GRID - q.exp()).abs().max() < 1e-3
 
     def test_a_row_that_allows_nothing_says_so_and_keeps_nothing(self) -> None:
-        dead = torch.full((1, BLOCK + 1), -math.inf)
-        laws = Distributions.of(torch.cat([dead, law(BLOCK + 1, 0)[None].float()]))
+        laws = Distributions.of(torch.cat([torch.full((1, BLOCK + 1), -math.inf), law(BLOCK + 1, 0)[None].float()]))
         assert laws.log_s[0] == -math.inf and laws.log_s[1] == pytest.approx(0.0, abs=1e-6)
         chains = Chains(
             torch.tensor([[0, 1]]),
@@ -258,8 +257,7 @@ class TestNumbers:
         uniforms = torch.cat([uniforms, laws.masses[0], laws.masses[0].nextafter(torch.tensor(0.0).double())]).clamp(
             max=1 - 2**-53
         )
-        drawn = laws.draw(torch.zeros(len(uniforms), dtype=torch.long), uniforms)
-        assert (scores[drawn] > -math.inf).all()
+        assert (scores[laws.draw(torch.zeros(len(uniforms), dtype=torch.long), uniforms)] > -math.inf).all()
 
 
 def test_nothing_is_read_back_from_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,8 +330,7 @@ def check_rollback(request: Request, phi: ProposalPhi, drafter: Drafter, length:
         assert walk.log_p == pytest.approx(fresh.log_p, abs=near)
         assert walk.log_w == pytest.approx(fresh.log_w, abs=near)
         if not walk.finished:
-            found = stepper.branches.reach([walk.at]).whole()[0]
-            assert (found.float() - law.float()).abs().max() <= near
+            assert (stepper.branches.reach([walk.at]).whole()[0].float() - law.float()).abs().max() <= near
 
 
 class TestRollback:

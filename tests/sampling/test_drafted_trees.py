@@ -194,8 +194,7 @@ def test_normalisers_stay_unbiased(memory: int) -> None:
     drafter = FirstOf((TreeDrafter(), drafters(WORDS)["likeliest"]))
     phi, request = ExactPhi(normalizers=2, width=4), WORDS.request(2, 5, rows=250)
     results = sample(phi, request, store=TreeStore(memory), drafter=drafter, length=4)
-    means = np.array([np.mean(draws.normalizers) for draws in results])
-    assert abs(z(means, math.exp(WORDS.reference().log_phi))) <= 4
+    assert abs(z(np.array([np.mean(draws.normalizers) for draws in results]), math.exp(WORDS.reference().log_phi))) <= 4
 
 
 def test_weights_of_trajectories_that_learn_are_unbiased() -> None:

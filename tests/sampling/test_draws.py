@@ -204,8 +204,7 @@ def test_a_text_that_can_only_end_ends_without_a_call(language: Language, phi: s
 @pytest.mark.parametrize("estimator", [LearnedPhi, BigramDPPhi])
 def test_estimators_that_hold_something_see_every_step(estimator: type[LearnedPhi] | type[BigramDPPhi]) -> None:
     for draft in (None, Prefetch(Fixed(ranked(LOOP.lm, 0)), 3)):
-        sampler = AncestralSampler(estimator(), draft=draft)
-        weighted, lean = both(sampler, LOOP.request(20, 3))
+        weighted, lean = both(AncestralSampler(estimator(), draft=draft), LOOP.request(20, 3))
         assert lean.counts == weighted.counts
         assert lean.log_w == pytest.approx(weighted.log_w)
 

@@ -267,8 +267,7 @@ def test_settings_define_the_law(options: dict[str, float], road: str) -> None:
     """Temperature and truncation change p, and exact draws follow."""
     language = LANGUAGES[0]
     mu = language.reference(**options).mu
-    drawn = ids(*sample(ExactPhi(), language.request(DRAWS // 6, seed=2, **options)))
-    assert p_value(drawn, mu) > ALPHA
+    assert p_value(ids(*sample(ExactPhi(), language.request(DRAWS // 6, seed=2, **options))), mu) > ALPHA
     assert mu != language.reference().mu
 
 
@@ -408,10 +407,8 @@ def test_what_one_state_never_allows_another_may(language: Language) -> None:
     """States of a lexer have classes of their own; an induction over all of them tells their tokens apart."""
     space = StateSpace(language.table.guide, 50)
     for number, (state, row) in enumerate(space.rows.items()):
-        tokens = torch.arange(len(VOCABULARY)).numpy()
-        for token, target in enumerate(space.targets(tokens)[number].tolist()):
+        for token, target in enumerate(space.targets(torch.arange(len(VOCABULARY)).numpy())[number].tolist()):
             assert target == language.table.guide.advance(state, token)
         for g in range(space.partition.size):
-            alike = row.targets[row.partition.class_of[space.partition.members(g)]]
-            assert len(set(alike.tolist())) <= 1
+            assert len(set(row.targets[row.partition.class_of[space.partition.members(g)]].tolist())) <= 1
     assert not sample(BigramDPPhi(), language.request(200, seed=1))[0].failures

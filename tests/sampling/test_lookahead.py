@@ -162,8 +162,7 @@ WALK = WindowAttempts._walk
 @cases
 def test_a_kept_queue_fails_the_tests_of_both_laws(case: Banned, monkeypatch: pytest.MonkeyPatch) -> None:
     """Releasing early has a law of its own, and a restart that keeps the queue has neither."""
-    early = ids(drawn(case, LookaheadPhi(release="early")))
-    assert p_value(early, case.windows(WHOLE)[0]) < ALPHA
+    assert p_value(ids(drawn(case, LookaheadPhi(release="early"))), case.windows(WHOLE)[0]) < ALPHA
     monkeypatch.setattr(WindowAttempts, "_walk", keep_the_queue)
     kept = ids(drawn.__wrapped__(case, LookaheadPhi(release="early")))
     assert p_value(kept, case.early()) < ALPHA
@@ -203,8 +202,7 @@ def test_the_upper_bound_is_no_weight(monkeypatch: pytest.MonkeyPatch) -> None:
 @cases
 def test_exact_draws_of_free_text_without_phrases(case: Banned) -> None:
     """``phi="exact"``: the root never moves, the law is mu*; the window law is told from it."""
-    exact = ids(*sample(ExactPhi(), case.request(N, 1)))
-    assert p_value(exact, case.mu()) > ALPHA
+    assert p_value(ids(*sample(ExactPhi(), case.request(N, 1))), case.mu()) > ALPHA
     assert p_value(ids(drawn(case, LookaheadPhi())), case.mu()) < ALPHA
 
 
@@ -236,8 +234,7 @@ def test_where_nothing_waits_a_token_costs_a_model_token() -> None:
 
 def test_equal_texts_are_evaluated_once() -> None:
     (many,) = sample(LookaheadPhi(), SHORT.request(500, 1))
-    texts = {ids[:i] for ids in SHORT.windows(never)[0] for i in range(1, len(ids))}
-    assert many.counts.tokens <= len(texts)
+    assert many.counts.tokens <= len({ids[:i] for ids in SHORT.windows(never)[0] for i in range(1, len(ids))})
 
 
 def by_last(law: dict[int, list[float]], vocabulary: Vocabulary) -> TableModel:
@@ -498,8 +495,7 @@ def test_memory_is_flat_over_a_long_text(phi: LookaheadPhi) -> None:
     logits[:, 0] = -50.0  # never ends
     model = Gibberish(logits)
     table = without(b"abc", b"bb", b"caa")
-    settings = SamplingSettings(max_new_tokens=LONG, seed=0)
-    request = Request(lm=model, table=table, prompts=[(1,)], settings=settings)
+    request = Request(lm=model, table=table, prompts=[(1,)], settings=SamplingSettings(max_new_tokens=LONG, seed=0))
     gc.collect()
     before = alive(Branch), alive(BoundsTree)
     checked = 0
@@ -507,10 +503,8 @@ def test_memory_is_flat_over_a_long_text(phi: LookaheadPhi) -> None:
         written = len(walk.tokens)
         if written // 500 > checked:
             checked = written // 500
-            kept = int(model.latest.forest.alive[: model.latest.next_node].sum())
-            assert kept <= 2 * written + 2 * WASTE
+            assert int(model.latest.forest.alive[: model.latest.next_node].sum()) <= 2 * written + 2 * WASTE
             assert alive(Branch) - before[0] < 40 and alive(BoundsTree) - before[1] < 8
     text = b"".join(VOCABULARY.tokens[token] for token in walk.tokens)
     assert checked == 4 and written == LONG and not any(phrase in text for phrase in (b"abc", b"bb", b"caa"))
-    rejected = model.latest.counts.tokens - written
-    assert rejected > 100  # evaluated in vain, and given back
+    assert model.latest.counts.tokens - written > 100  # evaluated in vain, and given back

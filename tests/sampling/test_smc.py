@@ -73,12 +73,10 @@ def test_evidence_is_unbiased_and_weights_correct_picks_and_populations(option: 
 
 def mutant_keeps_weights(self: Particles) -> None:
     """Resample, and leave each particle the weight of the one it continues."""
-    log_w = {id(walk): walk.log_w for walk in self.walks}
-    ancestors = systematic(np.array(list(log_w.values())), self.rng).tolist()
-    kept = [self.walks[i] for i in ancestors]
+    ancestors = systematic(np.array(list({id(walk): walk.log_w for walk in self.walks}.values())), self.rng).tolist()
     self.walks = [
         replace(walk, number=place.number, rng=place.rng, tokens=list(walk.tokens))
-        for place, walk in zip(self.walks, kept, strict=True)
+        for place, walk in zip(self.walks, [self.walks[i] for i in ancestors], strict=True)
     ]
     self.resamplings += 1
 
@@ -114,8 +112,7 @@ def test_variance_without_resampling_is_that_of_a_mean_of_independent_weights(la
     q = {y: math.exp(log_q) for y, log_q in reference.log_mask.items()}
     second = sum(q[y] * math.exp(2 * (reference.log_p[y] - reference.log_mask[y])) for y in q)
     phi = math.exp(reference.log_phi)
-    z = np.exp(draw(language, SMC(particles=4), 1500, seed=5).log_w)
-    assert_moments(z, phi, phi**2 + (second - phi**2) / 4)
+    assert_moments(np.exp(draw(language, SMC(particles=4), 1500, seed=5).log_w), phi, phi**2 + (second - phi**2) / 4)
 
 
 def assert_moments(z: np.ndarray, first: float, second: float) -> None:

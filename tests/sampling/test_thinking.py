@@ -295,8 +295,7 @@ def test_every_policy_draws_the_answers(policy: str) -> None:
     language, (phi, options) = LANGUAGES[2], POLICIES[policy]
     draws = language.sample(phi, 500, **options)
     thoughts = [draw.thought.token_ids for draw in draws if draw.thought is not None]
-    free = {x: q for x, (q, _) in language.free.items()}
-    assert p_value(thoughts, free) > ALPHA
+    assert p_value(thoughts, {x: q for x, (q, _) in language.free.items()}) > ALPHA
     if draws.guarantee is Guarantee.WEIGHTED:
         assert correct(draws, language.conditioned) and unbiased(draws, sum(language.joint.values()))
     elif policy == "candidates":
@@ -349,10 +348,8 @@ def test_no_answer_is_outside_of_its_type_and_no_thought_over_its_limit(scope: s
 @pytest.mark.parametrize("phi", ["exact", "auto", "local"])
 def test_the_tokens_are_those_of_two_calls(phi: str) -> None:
     """One call for the thoughts, and one for the answers, each after its thought."""
-    language = LANGUAGES[0]
-    model = from_language_model(language.lm, lambda text: tuple(map(int, text.split())), phi=phi)
-    whole = Generator(model, Thinking(regex("a|ab|bab"), end="</t>", max_tokens=2))
-    draws = whole.sample("2 1", 200, seed=1)
+    model = from_language_model(LANGUAGES[0].lm, lambda text: tuple(map(int, text.split())), phi=phi)
+    draws = Generator(model, Thinking(regex("a|ab|bab"), end="</t>", max_tokens=2)).sample("2 1", 200, seed=1)
     free = Generator(model, regex("(a|b)*") + Special("</t>"), phi="local")
     first = free.sample("2 1", 200, seed=1, max_new_tokens=4).counts
     prompts = [" ".join(map(str, (2, 1, *draw.thought.token_ids))) for draw in draws if draw.thought is not None]
@@ -362,8 +359,7 @@ def test_the_tokens_are_those_of_two_calls(phi: str) -> None:
 
 
 def test_a_draw_does_not_depend_on_the_others() -> None:
-    language = LANGUAGES[2]
-    generator = language.generator("answer")
+    generator = LANGUAGES[2].generator("answer")
     many = ids(generator.sample("", 5, phi="exact", seed=3))
     assert ids(generator.sample("", 3, phi="exact", seed=3)) == many[:3]
     batch = generator.sample_batch(["", ""], 5, phi="exact", seed=3)
@@ -424,6 +420,5 @@ def test_what_means_nothing_is_refused() -> None:
 
 
 def test_constraints_see_the_whole_of_a_joint_text() -> None:
-    language = LANGUAGES[0]
-    draws = language.sample("exact", 50, "joint", constraint=TextConstraint(lambda text: "b" not in text[:1]))
+    draws = LANGUAGES[0].sample("exact", 50, "joint", constraint=TextConstraint(lambda text: "b" not in text[:1]))
     assert len(draws) == 50 and not any(draw.thought.text.startswith("b") for draw in draws if draw.thought)

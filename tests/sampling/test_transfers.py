@@ -187,8 +187,7 @@ def test_an_estimator_of_scores_alone_sees_a_checked_answer() -> None:
 @pytest.mark.parametrize("road", [PackedTrees, RowTrees])
 def test_a_model_call_of_a_host_takes_one_upload(road: type[PackedTrees | RowTrees]) -> None:
     """And reads nothing: whether its answer has numbers is read with what is made of it."""
-    forward = Forward(build("llama"), SIZE, max_length=40, memory=1 << 28)
-    trees = road(forward, [(1, 2, 3), (4,)])
+    trees = road(Forward(build("llama"), SIZE, max_length=40, memory=1 << 28), [(1, 2, 3), (4,)])
     with Transfers(
         "forest.py", "forward.py", "packed.py", "roads.py", "/numerics/"
     ) as mode:  # what a cache is given is there

@@ -166,10 +166,10 @@ def test_description() -> None:
     assert parser.describe(parser.cut(parser.start, 0)) == "…"
 
 
-CUT = ["Dyck", "calculator", "ambiguous", "palindromes", "hidden left recursion", "LR(1), not LALR", "dangling else"]
-
-
-@pytest.mark.parametrize("kind", CUT)
+@pytest.mark.parametrize(
+    "kind",
+    ["Dyck", "calculator", "ambiguous", "palindromes", "hidden left recursion", "LR(1), not LALR", "dangling else"],
+)
 def test_what_is_read_from_a_cut_stack_holds_for_all(kind: str) -> None:
     """T5-T7: what passes a cut stack passes the whole one, what fails fails there too, and nothing else is said."""
     parser = Parser.of(grammar(KINDS[kind]))

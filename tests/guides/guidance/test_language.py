@@ -117,15 +117,15 @@ def test_what_reads_a_text_agrees_with_what_guides_it(seed: int) -> None:
         assert {text for text in every if read and read.holds(text)} == {bytes(text).decode() for text in guided}
 
 
-APART = [
-    ('start: e\ne: A | "(" e ")" | e B\nA: /a+/\nB: /aab/', "A and B may go on, or end within, 'aa'"),
-    ("start: e\ne: x | B e\nx[lazy]: /[ab]/\nB: /[bc]/", "B and x both match 'b'"),
-    ('start: e\ne: A | e "."\nA: /[0-9]+(\\.[0-9]+)?/', "A may go on, or end within, '0.'"),
-    ('start: e\ne: x | "bc" e\nx[lazy]: /b/', 'x and "bc"'),
-]
-
-
-@pytest.mark.parametrize(("rules", "message"), APART)
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ('start: e\ne: A | "(" e ")" | e B\nA: /a+/\nB: /aab/', "A and B may go on, or end within, 'aa'"),
+        ("start: e\ne: x | B e\nx[lazy]: /[ab]/\nB: /[bc]/", "B and x both match 'b'"),
+        ('start: e\ne: A | e "."\nA: /[0-9]+(\\.[0-9]+)?/', "A may go on, or end within, '0.'"),
+        ('start: e\ne: x | "bc" e\nx[lazy]: /b/', 'x and "bc"'),
+    ],
+)
 def test_recursion_beside_lexemes_that_engines_cut_differently_is_refused(rules: str, message: str) -> None:
     with pytest.raises(GrammarError, match=re.escape(message)) as caught:
         GuidanceGrammar(HEADER + rules)
@@ -321,8 +321,7 @@ def test_a_rule_that_derives_itself_through_what_may_be_empty() -> None:
 
 
 def test_rules_that_derive_themselves() -> None:
-    grammar = GuidanceGrammar(HEADER + 'start: e\ne: f | x e?\nf: e\nx[capture]: "a" | "b"')
-    assert grammar.captures("ab") == {"x": "b"}
+    assert GuidanceGrammar(HEADER + 'start: e\ne: f | x e?\nf: e\nx[capture]: "a" | "b"').captures("ab") == {"x": "b"}
 
 
 def test_a_text_that_is_none_has_no_captures() -> None:

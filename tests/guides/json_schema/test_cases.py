@@ -192,24 +192,23 @@ CASES: dict[str, tuple[Any, list[Any], list[Any]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_texts_of_a_schema(name: str) -> None:
     document, texts, others = CASES[name]
-    found = accepted(document, *texts, *others, any_order=False)
-    assert found == [True] * len(texts) + [False] * len(others)
+    assert accepted(document, *texts, *others, any_order=False) == [True] * len(texts) + [False] * len(others)
 
 
-BLANKS: list[tuple[str | None, list[str], list[str]]] = [
-    (
-        None,
-        ['{"a":[1,2]}', '{"a": [1, 2]}', '{"a":[1, 2]}', '{\n  "a": [\n    1,\n    2\n  ]\n}'],
-        ['{"a" :[1,2]}', '{ "a": [1, 2] }', '{\n "a": [1, 2]\n}'],
-    ),
-    ("", ['{"a":[1,2]}'], ['{"a": [1,2]}', '{"a":[1, 2]}', '{ "a":[1,2]}']),
-    (r"[ \t\n]?", ['{ "a" : [ 1 , 2 ] }', '{"a":[1,2]}', '{\t"a"\n:[1,2]}'], ['{"a":  [1,2]}']),
-    (" ", ['{ "a" : [ 1 , 2 ] }'], ['{"a":[1,2]}']),
-    ("\n", ['{\n"a"\n:\n[\n1\n,\n2\n]\n}'], ['{"a":[1,2]}']),
-]
-
-
-@pytest.mark.parametrize(("blanks", "texts", "others"), BLANKS)
+@pytest.mark.parametrize(
+    ("blanks", "texts", "others"),
+    [
+        (
+            None,
+            ['{"a":[1,2]}', '{"a": [1, 2]}', '{"a":[1, 2]}', '{\n  "a": [\n    1,\n    2\n  ]\n}'],
+            ['{"a" :[1,2]}', '{ "a": [1, 2] }', '{\n "a": [1, 2]\n}'],
+        ),
+        ("", ['{"a":[1,2]}'], ['{"a": [1,2]}', '{"a":[1, 2]}', '{ "a":[1,2]}']),
+        (r"[ \t\n]?", ['{ "a" : [ 1 , 2 ] }', '{"a":[1,2]}', '{\t"a"\n:[1,2]}'], ['{"a":  [1,2]}']),
+        (" ", ['{ "a" : [ 1 , 2 ] }'], ['{"a":[1,2]}']),
+        ("\n", ['{\n"a"\n:\n[\n1\n,\n2\n]\n}'], ['{"a":[1,2]}']),
+    ],
+)
 def test_blanks_stand_where_they_may(blanks: str | None, texts: list[str], others: list[str]) -> None:
     document = {
         **OBJECT,
@@ -481,24 +480,31 @@ def test_what_was_compiled_is_not_refused_within_a_text(name: str, monkeypatch: 
             machine(OBJECT | FIVE)
 
 
-LEFT_OUT: list[tuple[Any, list[str]]] = [
-    (
-        {"properties": {"a": {"format": "shoe-size"}, "b": {"required": True}}},
-        ["#/properties/a/format", "#/properties/b/required"],
-    ),
-    ({"$schema": DRAFT_7, "prefixItems": [True]}, ["#/prefixItems"]),
-    ({"dependencies": {"a": ["b"]}}, ["#/dependencies (it is no keyword of draft 2020-12"]),
-    ({"items": {}, "additionalItems": False}, ["#/additionalItems"]),
-    ({"items": {}, "additionalItems": True}, []),
-    ({"$schema": "https://json-schema.org/draft-07/schema#"}, ["#/$schema", "read as draft 2020-12"]),
-    ({"$schema": DRAFT_4, "properties": {"a": {"const": 1}}}, ["#/properties/a/const (it is no keyword of draft 4"]),
-    ({"properties": {"a": {"type": "string", "nullable": True}}}, ["#/properties/a/nullable", "add null to the types"]),
-    ({"properties": {"a": {"type": "string", "nullable": False}}}, []),
-    ({"title": "x", "description": "y", "default": 1}, []),
-]
-
-
-@pytest.mark.parametrize(("document", "said"), LEFT_OUT, ids=str)
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (
+            {"properties": {"a": {"format": "shoe-size"}, "b": {"required": True}}},
+            ["#/properties/a/format", "#/properties/b/required"],
+        ),
+        ({"$schema": DRAFT_7, "prefixItems": [True]}, ["#/prefixItems"]),
+        ({"dependencies": {"a": ["b"]}}, ["#/dependencies (it is no keyword of draft 2020-12"]),
+        ({"items": {}, "additionalItems": False}, ["#/additionalItems"]),
+        ({"items": {}, "additionalItems": True}, []),
+        ({"$schema": "https://json-schema.org/draft-07/schema#"}, ["#/$schema", "read as draft 2020-12"]),
+        (
+            {"$schema": DRAFT_4, "properties": {"a": {"const": 1}}},
+            ["#/properties/a/const (it is no keyword of draft 4"],
+        ),
+        (
+            {"properties": {"a": {"type": "string", "nullable": True}}},
+            ["#/properties/a/nullable", "add null to the types"],
+        ),
+        ({"properties": {"a": {"type": "string", "nullable": False}}}, []),
+        ({"title": "x", "description": "y", "default": 1}, []),
+    ],
+    ids=str,
+)
 def test_what_is_left_out_is_warned_of_at_the_line_of_the_call(document: Any, said: list[str]) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -36,7 +36,6 @@ from tests.guides.json_schema.test_templates import TEMPLATES
 from tests.guides.walking import assert_row, random_text, read, walk
 
 QUOTING = b'"\\\xc3\xf0'
-BLANKS = [None, "", " ", r"[ \n]*", "\n ?"]
 LISTED: dict[str, Any] = {**SCHEMAS, **SETS, **LAID_OUT}
 COMPILED = bool(shutil.which("cc") or shutil.which("gcc"))
 
@@ -83,7 +82,7 @@ def test_random_schemas(
 @pytest.mark.parametrize("name", LISTED)
 def test_listed_schemas(name: str) -> None:
     """With each kind of blanks; also that sizes in bytes are exact where no text is kept."""
-    for place, blanks in enumerate(BLANKS):
+    for place, blanks in enumerate([None, "", " ", r"[ \n]*", "\n ?"]):
         vocabulary = (WHOLE, SMALL)[(place + len(name)) % 2]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SchemaWarning)

@@ -81,8 +81,7 @@ def test_a_byte_that_may_be_read_in_two_ways_is_refused(template: Template, said
 
 def test_parts_refer_to_their_own_documents() -> None:
     documents = [{"$ref": "#/$defs/x", "$defs": {"x": {"const": [text]}}} for text in ("a", "b")]
-    parts = [value(document, str(place)) for place, document in enumerate(documents)]
-    machine = Machine(Template.sequence(parts))
+    machine = Machine(Template.sequence([value(document, str(place)) for place, document in enumerate(documents)]))
     assert machine.accepts(b'["a"]["b"]') and not machine.accepts(b'["a"]["a"]')
 
 

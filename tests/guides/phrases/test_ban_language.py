@@ -76,7 +76,6 @@ CASES: list[tuple[Vocabulary, str | None, BannedPhrases]] = [
     (WORDS, "(cat|t)s?( cat|-é)*", BannedPhrases(["cat", "ts"], whole_word=True)),
     (WORDS, "cat|cats|s", BannedPhrases(["cat", "xs"], whole_word=True)),
 ]
-PROMPTS = (b"", b"a", b"ca", b"x cat", b"_", b"s", b"t", b"t-", b"\xc3", b"s\xc3")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,7 @@ def test_everything_without_the_phrases_and_nothing_else(
         assert_guide(guide)
         for state in reachable(guide, limit=60):
             assert_row(guide, state)
-    for prompt in PROMPTS:
+    for prompt in (b"", b"a", b"ca", b"x cat", b"_", b"s", b"t", b"t-", b"\xc3", b"s\xc3"):
         assert_language(found, is_free(phrases, pattern, prompt), prompt, 3 if prompt and pattern is None else 4)
     if vocabulary is not WORDS:
         free = automaton_of(phrases.matcher)

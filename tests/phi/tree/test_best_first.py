@@ -145,8 +145,7 @@ def test_ties_are_in_the_order_of_token_ids_whatever_the_road() -> None:
     flat = Language("flat", "[abc]{2}", 4, seed=0, scale=0.0)
     expected = best(flat, 5)
     for tokens in (0, 1, 3, 9):
-        tree = search(flat, tokens=tokens)[1] if tokens else None
-        found, _ = search(flat, 5, tree=tree)
+        found, _ = search(flat, 5, tree=search(flat, tokens=tokens)[1] if tokens else None)
         assert [node.tokens() for node in found.members] == [ids for ids, _ in expected]
 
 

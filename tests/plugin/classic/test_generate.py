@@ -376,8 +376,7 @@ GIVEN: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("function", generate.__all__)
 def test_a_stock_model_is_wrapped(function: str, stock: outlines.models.Transformers) -> None:
-    made = getattr(generate, function)(stock, *GIVEN[function])
-    assert made.generator.model is generate.text(stock).generator.model
+    assert getattr(generate, function)(stock, *GIVEN[function]).generator.model is generate.text(stock).generator.model
 
 
 def test_no_prompts_no_values_and_an_estimator_of_its_own(model: PhiTransformers) -> None:

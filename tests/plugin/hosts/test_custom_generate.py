@@ -120,8 +120,7 @@ class TestLaws:
             for phi in ("exact", "local")
         )
         assert p_value(drawn, law) > ALPHA > p_value(masked, law)
-        generator = outlines.Generator(stock, ANSWER)
-        assert set(generator.batch([PROMPT, "hello"], phi="exact", **options)) <= set(TEXTS)
+        assert set(outlines.Generator(stock, ANSWER).batch([PROMPT, "hello"], phi="exact", **options)) <= set(TEXTS)
 
 
 class TestShapes:

@@ -155,8 +155,7 @@ class FromScratch:
                 out[i, self.table.vocabulary.eos_ids[0]] = 0.0
             elif state != DEAD and self.table.guide.min_tokens(state) <= left:
                 log_p = self.settings.log_p(logits[[i]], self.table.vocabulary, ())
-                scores = self.phi.scores(log_p, self.table, [state], [left])
-                out[i] = self.settings.temperature * scores[0]
+                out[i] = self.settings.temperature * self.phi.scores(log_p, self.table, [state], [left])[0]
         return out
 
 
@@ -309,8 +308,7 @@ class TestWhoseTokens:
             processor_of(model.model, tokenizer=model.hf_tokenizer),
             processor_of(model.lm.vocabulary, top_k=0),
         )
-        prints = {each.table.vocabulary.fingerprint for each in ways}
-        assert prints == {model.lm.vocabulary.fingerprint}
+        assert {each.table.vocabulary.fingerprint for each in ways} == {model.lm.vocabulary.fingerprint}
         assert processor_of(stock).table is ways[1].table, "compiled once for a model, and kept while it lives"
         assert processor_of(model.hf_tokenizer).table.vocabulary.tokens == model.lm.vocabulary.tokens
         with pytest.raises(UnsupportedError, match="Add tokenizer=tokenizer"):

@@ -210,10 +210,12 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 FAITHFUL = ("regex", "literal", "enum", "number")
 """Types over ASCII whose members stock Outlines keeps on any vocabulary, so that its own generators are compared."""
-PLAIN = [*((name, "sampling") for name in TYPES), *((name, call) for name in FAITHFUL for call in [*CALLS][1:])]
 
 
-@pytest.mark.parametrize(("name", "call"), PLAIN)
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [*((name, "sampling") for name in TYPES), *((name, call) for name in FAITHFUL for call in [*CALLS][1:])],
+)
 def test_plain_calls_are_those_of_outlines_seed_for_seed(
     name: str, call: str, model: outlines_phi.PhiTransformers, stock: outlines.models.Transformers
 ) -> None:

@@ -23,7 +23,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWar
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
 ANSWER = HEADER + 'start: a b\na[capture]: A\nA: "yes" | "no"\nb[capture="__LIST_APPEND:b"]: B\nB: /[.!]{1,3}/'
-ALPHA = 1e-4
 
 
 class Grammar:
@@ -75,7 +74,7 @@ def test_sky_and_skill_have_the_probabilities_of_the_model_and_masking_has_not()
         texts = generator.sample("Animals: ", n=2_000, phi=phi, seed=0).texts
         return p_value([tuple(text.encode()) for text in texts], law)
 
-    assert fit("exact") > ALPHA > fit("local")
+    assert fit("exact") > 1e-4 > fit("local")
     found = generator.probabilities("Animals: ", tolerance=0).distribution
     assert found == pytest.approx({word: law[tuple(word.encode())] for word in weights}, abs=1e-9)
 
@@ -106,25 +105,25 @@ def test_equal_grammars_share_a_table(model: outlines_phi.PhiTransformers) -> No
     assert from_guidance(Grammar(text)) == from_guidance(text) == CFG(text)
 
 
-REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (lambda: from_guidance('start: "a"'), UnsupportedError, "or the text of one, which begins with %llguidance"),
-    (lambda: from_guidance(Grammar(3)), UnsupportedError, "Give a grammar of guidance"),
-    (lambda: from_guidance(Grammar(ValueError("no target"))), UnsupportedError, "It refuses this one: no target"),
-    (lambda: from_guidance(Grammar), UnsupportedError, r"Call the function, as in from_guidance\(f\(\)\)"),
-    (lambda: from_guidance(len), UnsupportedError, r"Call the function, as in from_guidance\(f\(\)\)"),
-    (lambda: from_guidance(None), UnsupportedError, r"NoneType None has no ll_grammar\(\)"),
-    (lambda: from_guidance(["yes", "no"]), UnsupportedError, "Give a grammar of guidance, such as select"),
-    (lambda: from_guidance(HEADER + "start: x"), GrammarError, "line 2, column 8"),
-    (lambda: from_guidance(HEADER + 'start: A "s"\nA: /[a-z]+/'), EmptyLanguageError, "."),
-    (
-        lambda: from_guidance(HEADER + 'start: a "1"\na: %json {"type": "integer"}'),
-        UnsupportedError,
-        "tells them apart",
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "error", "words"), REFUSED)
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: from_guidance('start: "a"'), UnsupportedError, "or the text of one, which begins with %llguidance"),
+        (lambda: from_guidance(Grammar(3)), UnsupportedError, "Give a grammar of guidance"),
+        (lambda: from_guidance(Grammar(ValueError("no target"))), UnsupportedError, "It refuses this one: no target"),
+        (lambda: from_guidance(Grammar), UnsupportedError, r"Call the function, as in from_guidance\(f\(\)\)"),
+        (lambda: from_guidance(len), UnsupportedError, r"Call the function, as in from_guidance\(f\(\)\)"),
+        (lambda: from_guidance(None), UnsupportedError, r"NoneType None has no ll_grammar\(\)"),
+        (lambda: from_guidance(["yes", "no"]), UnsupportedError, "Give a grammar of guidance, such as select"),
+        (lambda: from_guidance(HEADER + "start: x"), GrammarError, "line 2, column 8"),
+        (lambda: from_guidance(HEADER + 'start: A "s"\nA: /[a-z]+/'), EmptyLanguageError, "."),
+        (
+            lambda: from_guidance(HEADER + 'start: a "1"\na: %json {"type": "integer"}'),
+            UnsupportedError,
+            "tells them apart",
+        ),
+    ],
+)
 def test_what_cannot_be_read_is_refused_at_once(call: Callable[[], Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call()

@@ -323,8 +323,7 @@ def test_members_that_go_on_after_a_member_are_read(
 
 
 def test_every_named_regex_is_tried() -> None:
-    named = {name for name in types.__all__ if isinstance(getattr(types, name), types.Regex)}
-    assert named == set(SAMPLES)
+    assert {name for name in types.__all__ if isinstance(getattr(types, name), types.Regex)} == set(SAMPLES)
 
 
 @pytest.mark.parametrize(

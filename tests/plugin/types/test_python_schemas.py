@@ -76,50 +76,49 @@ def test_parts_of_other_types_are_found() -> None:
 def book(room: Literal["sea", "garden"], nights: Annotated[int, Field(ge=1, le=3)] = 1) -> None: ...
 
 
-CONTAINERS: list[tuple[Any, list[str], list[str]]] = [
-    (
-        book,
-        ['{"room":"sea","nights":3}', '{"room": "garden"}'],
-        ['{"room":"sea","nights":4}', '{"nights":1}'],
-    ),
-    (
-        list[Cat],
-        ['[{"kind":"cat","lives":1}, {"kind": "cat", "lives": 9}]'],
-        ["[]", '[{"kind":"cat","lives":10}]', "[, ]"],
-    ),
-    (Optional[Cat], ["None", '{"kind":"cat","lives":3}'], ["null", "Nonenone"]),
-    (Union[Cat, Dog], ['{"kind":"dog"}', '{"kind":"cat","lives":2}'], ['{"kind":"cat"}', '{"kind":"cow"}']),
-    (Union[Cat, int, str], ["12", '"x"', '{"kind":"cat","lives":2}'], ['{"kind":"cat"}']),
-    (dict[str, Dog], ["{}", '{"a":{"kind":"dog"}, "b":{"kind":"dog","good":false}}'], ['{"a":{"kind":"cat"}}']),
-    (tuple[Dog, int], ['({"kind":"dog"}, 3)'], ['({"kind":"dog"})', '({"kind":"dog"}, 3']),
-    ("<a>" + JsonSchema({"type": "boolean"}) + "</a>", ["<a>true</a>"], ["<a></a>", "true", "<a>true"]),
-    (JsonSchema({"type": "null"}).between(1, 3), ["null", "nullnullnull"], ["", "null" * 4]),
-    (JsonSchema({"type": "null"}).at_least(2), ["nullnull", "null" * 5], ["", "null"]),
-    (JsonSchema({"type": "null"}).zero_or_more(), ["", "null" * 5], ["nul"]),
-    (JsonSchema({"type": "null"}).exactly(2), ["nullnull"], ["null", "null" * 3]),
-]
-
-
-@pytest.mark.parametrize(("output_type", "members", "strangers"), CONTAINERS)
+@pytest.mark.parametrize(
+    ("output_type", "members", "strangers"),
+    [
+        (
+            book,
+            ['{"room":"sea","nights":3}', '{"room": "garden"}'],
+            ['{"room":"sea","nights":4}', '{"nights":1}'],
+        ),
+        (
+            list[Cat],
+            ['[{"kind":"cat","lives":1}, {"kind": "cat", "lives": 9}]'],
+            ["[]", '[{"kind":"cat","lives":10}]', "[, ]"],
+        ),
+        (Optional[Cat], ["None", '{"kind":"cat","lives":3}'], ["null", "Nonenone"]),
+        (Union[Cat, Dog], ['{"kind":"dog"}', '{"kind":"cat","lives":2}'], ['{"kind":"cat"}', '{"kind":"cow"}']),
+        (Union[Cat, int, str], ["12", '"x"', '{"kind":"cat","lives":2}'], ['{"kind":"cat"}']),
+        (dict[str, Dog], ["{}", '{"a":{"kind":"dog"}, "b":{"kind":"dog","good":false}}'], ['{"a":{"kind":"cat"}}']),
+        (tuple[Dog, int], ['({"kind":"dog"}, 3)'], ['({"kind":"dog"})', '({"kind":"dog"}, 3']),
+        ("<a>" + JsonSchema({"type": "boolean"}) + "</a>", ["<a>true</a>"], ["<a></a>", "true", "<a>true"]),
+        (JsonSchema({"type": "null"}).between(1, 3), ["null", "nullnullnull"], ["", "null" * 4]),
+        (JsonSchema({"type": "null"}).at_least(2), ["nullnull", "null" * 5], ["", "null"]),
+        (JsonSchema({"type": "null"}).zero_or_more(), ["", "null" * 5], ["nul"]),
+        (JsonSchema({"type": "null"}).exactly(2), ["nullnull"], ["null", "null" * 3]),
+    ],
+)
 def test_containers_and_terms_hold_values(output_type: Any, members: list[str], strangers: list[str]) -> None:
     language = to_language(output_type)
     assert isinstance(language, JSONText)
-    accepted = [text for text in members + strangers if language.machine.accepts(text.encode())]
-    assert accepted == members
+    assert [text for text in members + strangers if language.machine.accepts(text.encode())] == members
 
 
-CLASHES = [
-    (Union[Cat, dict[str, int]], "b'{' is what a JSON value begins with"),
-    (JsonSchema({"type": "integer"}) + outlines.types.regex("[0-9]"), "what a number may go on with"),
-    (
-        JsonSchema({"type": "null"}, whitespace_pattern="") + JsonSchema({"type": "null"}, whitespace_pattern=" "),
-        "Give the JSON schemas of one output type the same whitespace_pattern",
-    ),
-    (JsonSchema({}).exactly(20_000), "Repeat a part of the output type fewer times"),
-]
-
-
-@pytest.mark.parametrize(("output_type", "message"), CLASHES)
+@pytest.mark.parametrize(
+    ("output_type", "message"),
+    [
+        (Union[Cat, dict[str, int]], "b'{' is what a JSON value begins with"),
+        (JsonSchema({"type": "integer"}) + outlines.types.regex("[0-9]"), "what a number may go on with"),
+        (
+            JsonSchema({"type": "null"}, whitespace_pattern="") + JsonSchema({"type": "null"}, whitespace_pattern=" "),
+            "Give the JSON schemas of one output type the same whitespace_pattern",
+        ),
+        (JsonSchema({}).exactly(20_000), "Repeat a part of the output type fewer times"),
+    ],
+)
 def test_what_would_take_two_readings_at_once_is_refused(
     output_type: Any, message: str, model: PhiTransformers
 ) -> None:

@@ -285,8 +285,7 @@ def test_many_values_are_read_in_no_time(
     build = patterns.automaton_of
     monkeypatch.setattr(patterns, "automaton_of", lambda *given, **more: built.append(given) or build(*given, **more))
     forget_parts()
-    values = [read(text) for text in written]
-    assert values == ([[text, text] for text in texts] if "list" in label else texts)
+    assert [read(text) for text in written] == ([[text, text] for text in texts] if "list" in label else texts)
     assert len(built) <= (300 if "regular" in label else 1)
     with pytest.raises(ValueReadError):
         read("[Rome 300]" if "list" in label else "Rome 300")
@@ -294,8 +293,7 @@ def test_many_values_are_read_in_no_time(
 
 def test_a_reader_pickles_with_its_type() -> None:
     for output_type, text in ((Person, ANN_TEXT), (list[Colour], '["red"]'), (Literal["a", 3], "3")):
-        read = pickle.loads(pickle.dumps(reader(output_type)))
-        assert same(read(text), reader(output_type)(text))
+        assert same(pickle.loads(pickle.dumps(reader(output_type)))(text), reader(output_type)(text))
     assert repr(reader(Person)) == "reader(Person)"
 
 
@@ -317,8 +315,7 @@ class TestDraws:
         assert refusing.texts == draws.texts
 
     def test_draws_of_an_error_have_values_too(self, model: outlines_phi.PhiTransformers) -> None:
-        phi = ExactPhi(effort=outlines_phi.Effort(attempts=1))
-        generator = outlines_phi.Generator(model, date, phi=phi)
+        generator = outlines_phi.Generator(model, date, phi=ExactPhi(effort=outlines_phi.Effort(attempts=1)))
         with pytest.raises(BudgetError) as caught:
             generator.sample_batch(["Date: ", "no"], 50, seed=1)
         assert [draws.values for draws in caught.value.draws] == [

@@ -98,9 +98,8 @@ def test_of_takes_whatever_says_what_may_be_written(compiled: CompiledTypes, mod
 
 def foreign() -> Any:
     """The processor of a model with another tokenizer."""
-    words = {"yes": 0, "no": 1, "<eos>": 2}
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="no")), eos_token="<eos>"
+        tokenizer_object=Tokenizer(models.WordLevel({"yes": 0, "no": 1, "<eos>": 2}, unk_token="no")), eos_token="<eos>"
     )
     return outlines.Generator(outlines.from_transformers(bundled.load()[0], tokenizer), ANSWER).logits_processor
 
@@ -159,8 +158,7 @@ def test_formats_are_kept_within_a_bound_of_memory(
     compiled: CompiledTypes, model: PhiTransformers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "LEAST_BYTES", 1)
-    one = memory_of(compiled.of(numbered(0)))
-    monkeypatch.setattr(tables, "KEPT_BYTES", 4 * one)
+    monkeypatch.setattr(tables, "KEPT_BYTES", 4 * memory_of(compiled.of(numbered(0))))
     few = CompiledTypes(model.lm.vocabulary)
     found = [weakref.ref(few.of(numbered(i))) for i in range(10)]
     gc.collect()

@@ -203,10 +203,9 @@ class City(BaseModel):
 
 def test_calls_are_typed_and_run() -> None:
     tools = Tools([order, Weather, TOOLS[0]], family="hermes")
-    calls = [("order", {"item": "tea"}), ("Weather", {"city": "Rome", "days": [1]}), ("f", {"x": 3})]
     text = "Yes. " + "\n".join(
         f'<tool_call>\n{{"name": "{name}", "arguments": {json.dumps(arguments)}}}\n</tool_call>'
-        for name, arguments in calls
+        for name, arguments in [("order", {"item": "tea"}), ("Weather", {"city": "Rome", "days": [1]}), ("f", {"x": 3})]
     )
     reply = tools.read(text)
     tea, rome, f = reply.calls
@@ -437,8 +436,7 @@ def test_probabilities_of_answers_are_those_of_the_conditioned_distribution(outp
 
 def by_text(lm: TableModel, generator: Any, banned: str = "\0") -> dict[str, float]:
     """Return the distribution of texts that do not hold ``banned``, by enumeration."""
-    settings = SamplingSettings(max_new_tokens=peers.BUDGET)
-    mu = enumerate_language(lm, generator.table, PROMPT, settings, peers.BUDGET).mu
+    mu = enumerate_language(lm, generator.table, PROMPT, SamplingSettings(max_new_tokens=peers.BUDGET), peers.BUDGET).mu
     texts = {lm.vocabulary.decode(ids).decode(): p for ids, p in mu.items()}
     kept = {text: p for text, p in texts.items() if banned not in text}
     return {text: p / sum(kept.values()) for text, p in kept.items()}

@@ -129,8 +129,7 @@ def test_a_picked_draw_has_the_mean_weight_of_its_candidates() -> None:
         errors.append(errors_of(results, language))
         for (draw,) in results:
             assert draw.candidates == 32 and 1 <= draw.ess <= 32 and draw.guarantee == Guarantee.WEIGHTED
-        distance = total_variation(frequencies(ids(*results)), reference.mu)
-        excess = distance - noise_floor(reference.mu, len(results))
+        excess = total_variation(frequencies(ids(*results)), reference.mu) - noise_floor(reference.mu, len(results))
         nearer.append(excess / total_variation(reference.mask, reference.mu))
     assert all(deviation(column) < 3.5 for column in zip(*errors, strict=True))
     assert max(nearer) < 0.5
@@ -200,14 +199,12 @@ class TestCandidatesBesideAttempts:
 
     def test_weights_of_weighted_draws_are_unbiased(self) -> None:
         results = sample(self.phi, TWO_LENGTHS.request(1, seed=8, rows=900))
-        mu = TWO_LENGTHS.reference().mu
-        long = sum(share for tokens, share in mu.items() if len(tokens) > 2)
+        long = sum(share for tokens, share in TWO_LENGTHS.reference().mu.items() if len(tokens) > 2)
         w, f = of_weighted_draws(results)
         assert 300 < len(w) < 700
         assert abs(z(w, 1.0)) < 3.5 and abs(z(f, long)) < 3.5
         drawn = [draws[0].token_ids for draws in results if draws.guarantee == Guarantee.EXACT]
-        lengths = [(len(tokens),) for tokens in drawn]
-        assert p_value(lengths, {(2,): 1 - long, (9,): long}) > ALPHA
+        assert p_value([(len(tokens),) for tokens in drawn], {(2,): 1 - long, (9,): long}) > ALPHA
 
     def test_launching_as_long_as_candidates_walk_is_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Control: then those of weighted draws are the short ones, because long ones let attempts succeed."""
@@ -221,8 +218,7 @@ class TestCandidatesBesideAttempts:
             return waiting + candidates
 
         monkeypatch.setattr(TwoStages, "advance", race)
-        phi = AutoPhi(candidates=1, width=2)
-        w, _ = of_weighted_draws(sample(phi, TWO_LENGTHS.request(1, seed=8, rows=600)))
+        w, _ = of_weighted_draws(sample(AutoPhi(candidates=1, width=2), TWO_LENGTHS.request(1, seed=8, rows=600)))
         assert abs(z(w, 1.0)) > 5
 
 
