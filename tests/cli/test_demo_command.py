@@ -25,8 +25,7 @@ def test_the_bias_is_visible_and_exact_draws_have_none(report: Report) -> None:
 
 
 def test_the_truth_is_certified(report: Report) -> None:
-    assert report.truth.tolerance <= 1e-3
-    assert sum(report.truth.distribution.values()) == pytest.approx(1)
+    assert report.truth.tolerance <= 1e-3 and sum(report.truth.distribution.values()) == pytest.approx(1)
 
 
 def test_every_draw_is_in_the_format(report: Report) -> None:
@@ -36,9 +35,7 @@ def test_every_draw_is_in_the_format(report: Report) -> None:
 
 def test_costs_are_counted(report: Report) -> None:
     plain, exact = report.samples
-    assert report.costs[0].tokens <= plain.tokens
-    assert 0 < exact.tokens < plain.tokens
-    assert 0 < plain.calls <= 128
+    assert report.costs[0].tokens <= plain.tokens and 0 < exact.tokens < plain.tokens and 0 < plain.calls <= 128
 
 
 @pytest.mark.parametrize("case", [ANSWER, CHARACTER], ids=["choice", "pydantic"])

@@ -99,8 +99,7 @@ SHORT = "--max-new-tokens 12 --seed 1"
 def test_free_text(level: str, guarantee: str, cli: Cli) -> None:
     result = cli(f"generate --ban now --n 30 {SHORT} {level} --ban", "it is", BAKERY)
     lines = records(result.stdout)
-    assert result.exit_code == 0 and len(lines) == 30
-    assert {line["guarantee"] for line in lines} == {guarantee}
+    assert result.exit_code == 0 and len(lines) == 30 and {line["guarantee"] for line in lines} == {guarantee}
     assert not any("it is" in line["text"] or "now" in line["text"].split() for line in lines)
     looked = level not in ("--ban-level mask", "--ban-level exact")
     assert all(("rejections" in line) == looked for line in lines)

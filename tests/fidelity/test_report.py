@@ -51,13 +51,11 @@ def test_each_field_has_its_law_and_its_frequencies(report: Report) -> None:
     assert kind.truth == {"elf": 0.75, "<orc>": 0.25}
     assert list(level.truth.items()) == [(9, 0.5), (10, 0.5)]
     assert kind.frequencies["plain"] == pytest.approx({"elf": 0.6, "<orc>": 0.2, OUTSIDE: 0.2})
-    assert kind.distances["plain"] == pytest.approx(0.2)
-    assert kind.distances["exact & fair"] == pytest.approx(0.05)
+    assert (kind.distances["plain"], kind.distances["exact & fair"]) == (pytest.approx(0.2), pytest.approx(0.05))
     assert kind.values == ["elf", "<orc>", OUTSIDE]
     assert whole.distances["plain"] == pytest.approx((0.5 + 0.35 + 0.05 + 0.2) / 2)
     assert 0 < kind.floor < whole.floor < 0.3
-    assert all(view.floor < view.limit for view in report.views)
-    assert report.n == 10
+    assert all(view.floor < view.limit for view in report.views) and report.n == 10
 
 
 def test_a_choice_has_one_view_and_labels_are_texts_or_json() -> None:
@@ -86,8 +84,7 @@ class Tags(HTMLParser):
 def test_the_page_is_well_formed_self_contained_escapes_and_shows_every_number(report: Report) -> None:
     text, tags = page([report], command="demo"), Tags()
     tags.feed(text)
-    assert not tags.open
-    assert not {name for name, _ in tags.attributes} & {"src", "href", "onload"}
+    assert not tags.open and not {name for name, _ in tags.attributes} & {"src", "href", "onload"}
     assert not any(part in text for part in ("http", "@import", "url(", "<orc>", "<prompt>"))
     for part in (
         "A &lt;prompt&gt;",

@@ -100,8 +100,7 @@ def test_many_draws_decide_and_few_do_not(law: tuple[float, float]) -> None:
     """Power: the right verdict from 1,200 draws in each audit; of 6 draws each says that they are too few; none is wrong."""
     assert {found.verdict for found in audits(law, 1200, tree=True)} == {truth(law)}
     few = [found.verdict for n in (6, 25) for found in audits(law, n, tree=False)]
-    assert set(few[:AUDITS]) == {AuditVerdict.UNDECIDED}
-    assert set(few) <= {AuditVerdict.UNDECIDED, truth(law)}
+    assert set(few[:AUDITS]) == {AuditVerdict.UNDECIDED} and set(few) <= {AuditVerdict.UNDECIDED, truth(law)}
 
 
 @known
@@ -115,8 +114,7 @@ def test_the_number_that_is_named_is_about_enough(law: tuple[float, float], tree
     there = int(np.median(named))
     enough = [found.verdict for found in audits(law, there, tree=tree, seed=1)]
     short = [found.verdict for found in audits(law, there // 3, tree=tree, seed=2)]
-    assert set(enough) <= {AuditVerdict.UNDECIDED, truth(law)}
-    assert enough.count(truth(law)) >= 0.5 * AUDITS
+    assert set(enough) <= {AuditVerdict.UNDECIDED, truth(law)} and enough.count(truth(law)) >= 0.5 * AUDITS
     assert short.count(truth(law)) <= 0.25 * AUDITS
 
 
@@ -216,8 +214,7 @@ def test_the_limit_scales_is_monotone_and_beats_half_of_markov() -> None:
 
 def test_no_variance_is_worth_far_more_than_hoeffding() -> None:
     low, high = unit_interval(np.full(1000, 0.5), 0.05)
-    assert low <= 0.5 <= high
-    assert high - low < 0.3 * 2 * math.sqrt(math.log(2 / 0.05) / 2000)
+    assert low <= 0.5 <= high and high - low < 0.3 * 2 * math.sqrt(math.log(2 / 0.05) / 2000)
 
 
 def test_nothing_but_zeros_says_how_rare_the_rest_is() -> None:
@@ -322,11 +319,9 @@ def test_a_record_by_hand() -> None:
     places = dict(zip(range(len(text) + 1), scanned(text), strict=True))
     assert {places[i] for i in (0, 1, text.index('"who"'), text.index(', "tags'))} == {ROOT}
     assert places[text.index("{", 1)] == "who" == places[text.index("name")]
-    assert places[text.index("Ann")] == "who.name" == places[text.index('"}')]
-    assert places[text.index("}")] == "who"
+    assert places[text.index("Ann")] == "who.name" == places[text.index('"}')] and places[text.index("}")] == "who"
     assert places[text.index('["x')] == "tags" == places[text.index(", 12")]
-    assert places[text.index("12")] == "tags[]" == places[text.index("]")]
-    assert places[len(text)] == END
+    assert places[text.index("12")] == "tags[]" == places[text.index("]")] and places[len(text)] == END
 
 
 @given(st.binary(max_size=40))

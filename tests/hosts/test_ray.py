@@ -131,8 +131,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
 def test_a_folder_loses_nothing_with_an_actor(form: str, tmp_path: Path, expected: dict[int, list[str]]) -> None:
-    assert folder_run(tmp_path / "draws", mortal(tmp_path / "died"), form) == 0
-    assert (tmp_path / "died").exists()
+    assert folder_run(tmp_path / "draws", mortal(tmp_path / "died"), form) == 0 and (tmp_path / "died").exists()
     assert texts(read(tmp_path / "draws")) == expected
 
 

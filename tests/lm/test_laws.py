@@ -181,16 +181,14 @@ def test_logits_are_the_law_of_the_whole_sequence() -> None:
 
 def test_random_laws_are_named_by_their_seed() -> None:
     first, again, other = (TableModel.random(ABC, seed=seed).logits([0, 1]) for seed in (4, 4, 5))
-    assert (first == again).all()
-    assert (first != other).all()
+    assert (first == again).all() and (first != other).all()
     # Pinned: the same law in every process and on every machine.
     assert first == pytest.approx(PINNED, abs=1e-12)
 
 
 def test_order_is_how_far_back_the_law_looks() -> None:
     long, short, flat = (TableModel.random(ABC, order=order) for order in (None, 1, 0))
-    assert (long.logits([0, 1]) != long.logits([2, 1])).all()
-    assert (long.logits([0]) != long.logits([0, 0])).all()
+    assert (long.logits([0, 1]) != long.logits([2, 1])).all() and (long.logits([0]) != long.logits([0, 0])).all()
     assert (short.logits([0, 1]) == short.logits([2, 2, 1])).all()
     assert (short.logits([1]) != short.logits([2])).all()
     assert (flat.logits([1]) == flat.logits([2, 2])).all()
@@ -218,5 +216,4 @@ def test_what_is_no_law_is_refused_and_the_trees_survive(answer, words: str) -> 
     trees.roots()
     with pytest.raises(ModelError, match=words):
         trees.extend([0], [1])
-    assert trees.next_node == 1
-    assert trees.extend([0], [2]).nodes == range(1, 2)
+    assert (trees.next_node, trees.extend([0], [2]).nodes) == (1, range(1, 2))

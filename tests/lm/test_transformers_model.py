@@ -56,8 +56,7 @@ def test_every_extend_is_one_call_and_counts_are_exact() -> None:
     gardener.prune([gardener.trees.next_node - 1])
     gardener.grow(2)
     assert meter.calls == trees.counts.calls == 1 + len(sizes) + 1
-    assert trees.counts.prompt_tokens == sum(map(len, PROMPTS))
-    assert trees.counts.tokens == sum(sizes) + 2
+    assert (trees.counts.prompt_tokens, trees.counts.tokens) == (sum(map(len, PROMPTS)), sum(sizes) + 2)
 
 
 def test_storage_is_reallocated_a_logarithmic_number_of_times() -> None:
@@ -101,8 +100,7 @@ def test_a_small_memory_splits_calls_and_changes_nothing() -> None:
         gardener.grow(150)
         gardener.grow(20)
         evaluations.append(torch.stack([logits for _, logits in gardener.history]))
-        assert meter.calls == trees.counts.calls
-        assert trees.counts.tokens == 170
+        assert meter.calls == trees.counts.calls and trees.counts.tokens == 170
     assert trees.counts.calls > 6
     assert meter.largest <= 16 << 10
     torch.testing.assert_close(evaluations[0], evaluations[1], atol=NATS, rtol=0)
@@ -339,9 +337,7 @@ def worst(gardener: TreeGrowth, hf_model: Any) -> float:
 )
 def test_what_a_configuration_names(config: Any, separate: set[int], crossed: tuple[int, ...], slots: int) -> None:
     borders = Borders(model(config), 128)
-    assert borders.separate == separate
-    assert borders.all == crossed
-    assert borders.slots == slots
+    assert (borders.separate, borders.all, borders.slots) == (separate, crossed, slots)
 
 
 def test_a_border_is_tried_when_it_is_crossed() -> None:

@@ -99,8 +99,7 @@ def test_a_part_of_a_tree_has_whole_paths() -> None:
         assert (np.diff(part) > 0).all() and set(parent[part]) <= {1, *part}
         leaves = set(part) - set(parent[part])
         assert len(part) <= 30 or len(leaves) == 1
-    assert sum(map(len, parts)) < 2 * len(tree)
-    assert [len(part) for part in divided(parent, tree[:1], 30)] == [0]
+    assert sum(map(len, parts)) < 2 * len(tree) and [len(part) for part in divided(parent, tree[:1], 30)] == [0]
 
 
 def test_what_a_node_reads_grows_with_its_path_and_not_with_the_tree() -> None:

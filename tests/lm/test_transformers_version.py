@@ -83,8 +83,7 @@ def test_hooks_that_come_and_go(hf_model: Any, model: TransformersModel) -> None
         versions.add(model.version())
         assert model.opaque
         handle.remove()
-    assert len(versions) == 21
-    assert not model.opaque and model.version() in versions
+    assert len(versions) == 21 and not model.opaque and model.version() in versions
 
 
 def test_settings_that_hash_alike(hf_model: Any, model: TransformersModel) -> None:
@@ -134,8 +133,7 @@ def test_the_fingerprint_is_that_of_the_checkpoint(hf_model: Any, model: Transfo
 
 def test_weights_that_are_held_elsewhere(hf_model: Any, model: TransformersModel) -> None:
     attention(hf_model).q_proj.to("meta")
-    assert model.version() == model.version()
-    assert model.fingerprint()
+    assert model.version() == model.version() and model.fingerprint()
 
 
 def test_nothing_of_the_weights_is_kept(hf_model: Any, model: TransformersModel) -> None:

@@ -109,8 +109,7 @@ class TestBigram:
         steep = np.array([-35.0 * len(token) * (set(token) <= set(b"ab")) for token in VOCABULARY.tokens])
         language = with_part(language, "lm", TableModel(VOCABULARY, lambda ids: law.next_logits(ids) + steep))
         (draws,) = sample(BigramDPPhi(floor=LEAST), language.request(20, seed=1))
-        assert draws.log_w == pytest.approx(draws.log_w[0], abs=1e-7)
-        assert draws.log_w[0] < math.log(1e-300) - 690
+        assert draws.log_w == pytest.approx(draws.log_w[0], abs=1e-7) and draws.log_w[0] < math.log(1e-300) - 690
 
     def test_its_calls_are_those_of_the_run(self) -> None:
         """One batch for all prompts: each token once, below its prompt; equal prompts share theirs."""
@@ -144,8 +143,7 @@ class TestLayers:
 
     def test_it_stops_where_values_settle(self) -> None:
         layers = self.layers(10**9)
-        assert layers.top < 40
-        assert math.exp(layers.at(10**8)[0]) == pytest.approx(0.5, rel=4 * SETTLED)
+        assert layers.top < 40 and math.exp(layers.at(10**8)[0]) == pytest.approx(0.5, rel=4 * SETTLED)
 
     def test_a_silent_stretch_does_not_settle_it(self) -> None:
         """A value that moves on while the others rest: the last to be reached lies 20 steps away."""
@@ -153,8 +151,7 @@ class TestLayers:
         first = np.full(size, -np.inf)
         first[0] = 0.0
         layers = Layers(first, lambda values: np.append(0.0, values[:-1]), 100, 10**6)
-        assert layers.top == size - 1
-        assert layers.at(100).tolist() == [0.0] * size
+        assert (layers.top, layers.at(100).tolist()) == (size - 1, [0.0] * size)
 
     @pytest.mark.parametrize("kept", [2, 3, 5])
     def test_memory_is_bounded_by_sharing_larger_budgets(self, kept: int) -> None:

@@ -81,8 +81,7 @@ def test_what_was_looked_at_in_vain_is_given_back(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Branches, "compact", counting)
     (draws,) = sample(phi, language.request(60, seed=2))
-    assert ids(draws) == ids(usual)
-    assert draws.counts.tokens == usual.counts.tokens
+    assert (ids(draws), draws.counts.tokens) == (ids(usual), usual.counts.tokens)
     assert len(kept) > 1 and min(kept) < 0.6
 
 
@@ -119,8 +118,7 @@ def test_what_was_drafted_is_not_evaluated_again() -> None:
 def test_nothing_asked_for_costs_the_prompts_alone() -> None:
     branches = Branches(LM, PROMPTS)
     for _ in range(2):
-        assert branches.reach([]).whole().shape == (0, len(VOCABULARY))
-        assert branches.trees.counts.calls == 1
+        assert (branches.reach([]).whole().shape, branches.trees.counts.calls) == ((0, len(VOCABULARY)), 1)
 
 
 def test_what_no_walk_wants_is_forgotten() -> None:

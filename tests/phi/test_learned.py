@@ -316,8 +316,7 @@ class TestKept:
         self.draw(store, None)
         first = len(self.values(store).known.at)
         self.draw(store, None)
-        assert 0 < first < len(self.values(store).known.at)
-        assert len(self.values(store, temperature=0.5)) == 0
+        assert 0 < first < len(self.values(store).known.at) and len(self.values(store, temperature=0.5)) == 0
         store.clear()
         assert len(self.values(store)) == 0
 
@@ -326,8 +325,7 @@ class TestKept:
         torch.manual_seed(0)
         first = self.draw(store, 3)
         self.draw(store, None)
-        assert self.draw(store, 3).items == first.items
-        assert self.draw(TreeStore(), 3).items == first.items
+        assert (self.draw(store, 3).items, self.draw(TreeStore(), 3).items) == (first.items, first.items)
 
     def test_a_seeded_call_starts_from_what_was_given(self) -> None:
         values, request = taught(LATE), LATE.request(16, 3)

@@ -31,12 +31,9 @@ class Asked:
 def test_whole_characters_only() -> None:
     asked = Asked("€")
     constraint = TextConstraint(asked).over(VOCABULARY)
-    assert constraint.allows([1, 2], finished=False)
-    assert not constraint.allows([1, 2, 3], finished=False)
-    assert constraint.allows([5, 1], finished=False)
-    assert constraint.allows([2], finished=False)
-    assert asked.texts == ["a", "a€", "éa"]
-    assert constraint.allows([], finished=True) and asked.texts[-1] == ""
+    assert constraint.allows([1, 2], finished=False) and not constraint.allows([1, 2, 3], finished=False)
+    assert constraint.allows([5, 1], finished=False) and constraint.allows([2], finished=False)
+    assert asked.texts == ["a", "a€", "éa"] and constraint.allows([], finished=True) and asked.texts[-1] == ""
 
 
 def test_beginnings_and_whole_texts() -> None:

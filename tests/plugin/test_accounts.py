@@ -36,8 +36,7 @@ def test_accounts_are_those_of_the_model(phi: str, model: PhiTransformers) -> No
         rows = zip(draw.tokens, torch.log_softmax(logits / 0.7, -1), strict=False)
         assert sums(draw) == pytest.approx(draw.log_p, abs=1e-4)
         for account, row in rows:
-            assert account.log_p == pytest.approx(float(row[account.id]), abs=1e-3)
-            assert account.top is not None
+            assert account.log_p == pytest.approx(float(row[account.id]), abs=1e-3) and account.top is not None
             assert [each.log_p for each in account.top] == pytest.approx(row.topk(5).values.tolist(), abs=1e-3)
             allowed = [each.id for each in account.top if each.allowed]
             assert account.id in allowed or account.log_p <= account.top[-1].log_p

@@ -212,8 +212,7 @@ def test_the_default_of_a_generator_and_of_a_model(model: Model) -> None:
 def test_several_texts_are_several_runs(model: Model) -> None:
     texts = model(SUNDAY, YES_NO, sampler=OPTIONS, num_return_sequences=4, seed=2)
     draws = outlines_phi.Generator(model, YES_NO).sample(SUNDAY, 4, sampler=OPTIONS, seed=2)
-    assert texts == draws.texts
-    assert len(draws.populations) == 4
+    assert texts == draws.texts and len(draws.populations) == 4
     classic = outlines_phi.generate.choice(model, ["yes", "no"], outlines_phi.samplers.particles(OPTIONS, samples=4))
     assert classic(SUNDAY, seed=2) == texts
     one, two = outlines_phi.Generator(model, YES_NO).sample_batch([SUNDAY, SUNDAY], 4, sampler=OPTIONS, seed=2)

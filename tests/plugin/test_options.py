@@ -300,10 +300,8 @@ class TestCorrections:
 
     def test_what_nobody_chose_depends_on_what_is_drawn(self) -> None:
         unsaid = Correction()
-        assert unsaid.estimator() == AutoPhi()
-        assert unsaid.estimator(free=True) == LookaheadPhi()
-        assert unsaid.estimator(SMC(particles=5), free=True) == LocalPhi()
-        assert unsaid.estimator(usual=None) is None
+        assert (unsaid.estimator(), unsaid.estimator(free=True)) == (AutoPhi(), LookaheadPhi())
+        assert unsaid.estimator(SMC(particles=5), free=True) == LocalPhi() and unsaid.estimator(usual=None) is None
         assert unsaid.replaced_by("exact").estimator(SMC(particles=5), free=True) == ExactPhi()
 
 
@@ -318,8 +316,7 @@ class TestCalls:
         masking = MaskLogitsProcessor(model.table(WORDS, LEVELLESS), ban=LEVELLESS)
         assert not isinstance(masking.table.guide, BanningGuide)
         call = Call.of(Correction(LookaheadPhi()), masking, {})
-        assert isinstance(call.table(model.compiled).guide, BanningGuide)
-        assert call.banned == LEVELLESS
+        assert isinstance(call.table(model.compiled).guide, BanningGuide) and call.banned == LEVELLESS
         assert Call.of(Correction(LocalPhi()), masking, {}).table(model.compiled) is masking.table
 
 

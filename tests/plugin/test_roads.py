@@ -142,8 +142,7 @@ def ahead(model: PhiTransformers) -> list[str]:
 @through(*(door for door in (*DOORS, *BANNING) if door not in ONE_BY_ONE))
 def test_a_look_ahead_is_the_same_on_every_road(door: Door, model: PhiTransformers, ahead: list[str]) -> None:
     drawn = door(model, SUNDAY.by(phi="lookahead"))
-    assert not any(phrase in PROMPT + text for text in drawn for phrase in BAN)
-    assert same_law(drawn, ahead) > ALPHA
+    assert not any(phrase in PROMPT + text for text in drawn for phrase in BAN) and same_law(drawn, ahead) > ALPHA
 
 
 def test_a_look_ahead_of_one_text_is_that_of_its_seed(model: PhiTransformers) -> None:
@@ -201,8 +200,7 @@ class TestPrompts:
     def test_or_it_does_not_count(self, half: dict[str, float], model: PhiTransformers) -> None:
         ban = BannedPhrases(BAN, across_prompt=False)
         drawn = model(HALF, banned_phrases=ban, phi="exact", num_return_sequences=N, **LAW)
-        assert any(text.startswith(" is") for text in drawn)
-        assert p_value(drawn, without(half, BAN, "")) > ALPHA
+        assert any(text.startswith(" is") for text in drawn) and p_value(drawn, without(half, BAN, "")) > ALPHA
 
     @pytest.mark.parametrize("phi", ["lookahead", "local", None])
     def test_other_corrections_do_not_leak_there(self, phi: str | None, model: PhiTransformers) -> None:

@@ -129,8 +129,7 @@ def test_orders_are_laid_out_with_their_sums() -> None:
     for row in range(3):
         ids, log_p, after, squares = pieces[:, row]
         live = int((log_q[row] > -math.inf).sum())
-        assert len(set(ids[:live].tolist())) == live
-        assert (log_p[live:] == -math.inf).all()
+        assert len(set(ids[:live].tolist())) == live and (log_p[live:] == -math.inf).all()
         assert torch.equal(log_p[:live], log_q[row][ids[:live].long() - 100])
         for i in range(40):
             for power, sums in ((1, after), (2, squares)):
@@ -157,8 +156,7 @@ def test_random_numbers_are_gumbel_and_those_of_a_walk_alone() -> None:
         assert abs(pairs) < 4 / math.sqrt(values.numel())
     neighbours = gumbel(torch.arange(200), tokens)  # keys that differ in one bit
     assert abs(np.corrcoef(neighbours[1:].flatten(), neighbours[:-1].flatten())[0, 1]) < 4 / math.sqrt(values.numel())
-    assert torch.equal(gumbel(keys[17:18], tokens[300:]), values[17:18, 300:])
-    assert values.isfinite().all()
+    assert torch.equal(gumbel(keys[17:18], tokens[300:]), values[17:18, 300:]) and values.isfinite().all()
 
 
 @pytest.mark.parametrize(

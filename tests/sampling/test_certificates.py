@@ -145,8 +145,7 @@ def test_certificates_hold_under_a_constraint_that_is_found_out_node_by_node() -
             math.exp(row.tree.root.log_lower) / phi
         )
         wrong += row.certificate.total_variation < 1 - math.exp(row.tree.root.log_lower) / phi - 1e-9
-    assert sum(row.reached and not row.certain for row in rows) > 20
-    assert wrong <= (1 - CONFIDENCE) * len(rows)
+    assert sum(row.reached and not row.certain for row in rows) > 20 and wrong <= (1 - CONFIDENCE) * len(rows)
 
 
 def test_the_count_of_wrong_certificates_has_power(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,8 +345,7 @@ def test_confident_draws_are_of_all_members_that_the_lower_bound_counts(max_byte
     grow_trees([attempts], evaluator)
     law = {ids: p / sum(mu.values()) for ids, p in mu.items()}
     drawn = [each.tokens() for each in attempts.accepted]
-    assert len(drawn) == 4000 and set(drawn) <= set(law)
-    assert p_value(drawn, law) > ALPHA
+    assert len(drawn) == 4000 and set(drawn) <= set(law) and p_value(drawn, law) > ALPHA
 
 
 def test_ends_that_a_constraint_may_refuse_are_not_counted_beforehand() -> None:

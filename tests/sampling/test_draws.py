@@ -205,26 +205,22 @@ def test_a_text_that_can_only_end_ends_without_a_call(language: Language, phi: s
 def test_estimators_that_hold_something_see_every_step(estimator: type[LearnedPhi] | type[BigramDPPhi]) -> None:
     for draft in (None, Prefetch(Fixed(ranked(LOOP.lm, 0)), 3)):
         weighted, lean = both(AncestralSampler(estimator(), draft=draft), LOOP.request(20, 3))
-        assert lean.counts == weighted.counts
-        assert lean.log_w == pytest.approx(weighted.log_w)
+        assert (lean.counts, lean.log_w) == (weighted.counts, pytest.approx(weighted.log_w))
 
 
 def test_truncation_may_refuse_the_end() -> None:
     """A draw fails where the end is none of the likeliest tokens, whoever reads the weights."""
     weighted, lean = both(AncestralSampler(LocalPhi()), LOOP.request(200, 4, top_k=4))
-    assert weighted.failures == lean.failures > 0
-    assert lean.log_w == pytest.approx(weighted.log_w)
+    assert weighted.failures == lean.failures > 0 and lean.log_w == pytest.approx(weighted.log_w)
 
 
 def test_a_constraint_may_refuse_the_end() -> None:
     """Texts of more than two tokens, when they are finished."""
     short = Rule(lambda tokens, finished: not finished or len(tokens) < 3)
     weighted, lean = both(AncestralSampler(LocalPhi()), replace(LOOP.request(200, 4), constraint=short))
-    assert weighted.failures == lean.failures > 0
-    assert all(len(draw.token_ids) <= 3 for draw in lean)
+    assert weighted.failures == lean.failures > 0 and all(len(draw.token_ids) <= 3 for draw in lean)
 
 
 def test_particles_read_their_weights_themselves() -> None:
     weighted, lean = both(SMCSampler(LocalPhi(), SMC(particles=20, resample="ess")), LOOP.request(5, 3))
-    assert lean.log_w == pytest.approx(weighted.log_w)
-    assert all(map(math.isfinite, lean.log_w))
+    assert lean.log_w == pytest.approx(weighted.log_w) and all(map(math.isfinite, lean.log_w))

@@ -345,8 +345,7 @@ def test_a_text_of_one_block_is_labelled_as_those_of_several() -> None:
     record.table = Table(JSONGuide.of(schema, LETTERS, blanks=""))
     record.lm = TableModel(LETTERS, lambda ids: np.zeros(len(LETTERS)))
     draws = drawn(record, FieldsPhi(attempts=100_000, least=0.0), 60)
-    assert {draw.guarantee for draw in draws} == {Guarantee.FIELDWISE}
-    assert {draw.blocks for draw in draws} == {1, 2}
+    assert ({draw.guarantee for draw in draws}, {draw.blocks for draw in draws}) == ({Guarantee.FIELDWISE}, {1, 2})
 
 
 def test_a_predicate_on_whole_texts_is_refused() -> None:
@@ -365,8 +364,7 @@ def test_each_item_of_a_tuple_is_a_block_and_the_first_of_a_list(output_type: An
 def test_groups_that_are_named_already_stay_so() -> None:
     """Parts of a sequence get names that no group has."""
     automaton = guide_of(regex("(?P<_0>a|b)(?P<__2>a)") + "cc" + regex("x")).automaton
-    assert automaton.positions.max() == 2
-    assert sorted(automaton.members()) == [b"aaccx", b"baccx"]
+    assert (automaton.positions.max(), sorted(automaton.members())) == (2, [b"aaccx", b"baccx"])
 
 
 class TestAuto:

@@ -168,8 +168,7 @@ def test_exact_samplers_draw_the_conditioned_law(
 @roads(*EXACT)
 def test_each_exact_sampler_draws_the_conditioned_law_of_each_language(name: str, road: str) -> None:
     samples = exact_draws(name, DRAWS, seed=11)
-    assert all(p_value(drawn, mu) > ALPHA for drawn, mu in samples)
-    assert pooled_p_value(samples) > ALPHA
+    assert all(p_value(drawn, mu) > ALPHA for drawn, mu in samples) and pooled_p_value(samples) > ALPHA
 
 
 @pytest.mark.parametrize("languages", [AND_OPEN, JSON], ids=["regular, grammars, open", "JSON"])
@@ -280,8 +279,7 @@ def test_truncation_can_fail_a_trajectory_and_the_mean_counts_it() -> None:
     assert draws.failures > 0 and len(draws) + draws.failures == n
     w = np.exp(draws.log_w)
     error = w.std() / math.sqrt(n)
-    assert abs(w.mean() - phi) < 4 * error
-    assert w.sum() / len(draws) - phi > 4 * error
+    assert abs(w.mean() - phi) < 4 * error and w.sum() / len(draws) - phi > 4 * error
 
 
 @roads(*SAMPLERS, *OTHERS)
@@ -351,8 +349,7 @@ def test_a_device_draws_what_a_processor_draws(name: str, device: str, monkeypat
         return ids(*(SAMPLERS | OTHERS)[name]().sample(replace(request, lm=OnDevice(request.lm, device))))
 
     here, there = texts("cpu"), texts(device)
-    assert len(here) == len(there) > 0
-    assert sum(a == b for a, b in zip(here, there, strict=True)) >= 0.95 * len(here)
+    assert len(here) == len(there) > 0 and sum(a == b for a, b in zip(here, there, strict=True)) >= 0.95 * len(here)
 
 
 grammars = pytest.mark.parametrize("language", GRAMMARS, ids=str)

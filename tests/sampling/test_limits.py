@@ -55,8 +55,7 @@ class TestSeconds:
         draws = caught.value.draws[0]
         assert 0 < len(draws) < 60 and 6 < draws.counts.calls <= 6 + WORDS.budget
         (whole,) = sample(ExactPhi(width=4), request)
-        assert ids(draws) == ids(whole)[: len(draws)]
-        assert draws.counts.attempts < whole.counts.attempts
+        assert ids(draws) == ids(whole)[: len(draws)] and draws.counts.attempts < whole.counts.attempts
 
     def test_a_call_that_ends_in_time_is_as_without_a_limit(self) -> None:
         request = WORDS.request(50, seed=2)

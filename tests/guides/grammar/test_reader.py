@@ -100,8 +100,7 @@ def test_terminals_and_productions_are_those_of_lark(text: str) -> None:
         return re.sub(r'"[^"]*"', lambda found: as_named[found[0]], symbol) if "{" in symbol else symbol
 
     assert {(renamed(head), tuple(map(renamed, body))) for head, body in productions(grammar)} == expected
-    assert len(grammar.productions) == len(expected)
-    assert grammar.name(grammar.start) == "start"
+    assert (len(grammar.productions), grammar.name(grammar.start)) == (len(expected), "start")
     ours = by_name(grammar)
     assert set(ours) == set(names.values())
     assert {name for name, terminal in ours.items() if terminal.ignored} == {names[name] for name in lark.ignore_tokens}
@@ -251,8 +250,7 @@ def test_rules_of_no_use_are_named() -> None:
     with pytest.warns(GrammarWarning) as caught:
         grammar = read_grammar(text)
     messages = [str(warning.message) for warning in caught]
-    assert len(messages) == 2
-    assert "never end" in messages[0] and "'loop'" in messages[0]
+    assert len(messages) == 2 and "never end" in messages[0] and "'loop'" in messages[0]
     assert "does not need" in messages[1] and "'unused', 'also_unused'" in messages[1] and "__" not in messages[1]
     assert grammar == read_grammar('start: "a"')
 

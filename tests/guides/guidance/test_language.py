@@ -247,8 +247,7 @@ REFUSED = [
 def test_refusals_point_at_what_is_not_read(rules: str, line: int, column: int, message: str) -> None:
     with pytest.raises(GrammarError) as caught:
         GuidanceGrammar(HEADER + rules)
-    assert message in str(caught.value)
-    assert f"line {line}, column {column}" in str(caught.value)
+    assert message in str(caught.value) and f"line {line}, column {column}" in str(caught.value)
 
 
 def test_sizes_are_bounded() -> None:

@@ -102,16 +102,14 @@ def test_only_length_tells_the_strings_of_a_pattern_that_takes_any_character() -
 
 def test_a_length_alone_costs_nothing() -> None:
     long = StringSet.of_lengths(3, 65_535) & StringSet.of_lengths(0, 10**9)
-    assert (long.shortest, long.longest) == (3, 65_535)
-    assert (~long).lengths == ((0, 2), (65_536, None))
+    assert (long.shortest, long.longest, (~long).lengths) == (3, 65_535, ((0, 2), (65_536, None)))
     assert long | StringSet.of_lengths(0, 2) == StringSet.of_lengths(0, 65_535)
     assert long.contains("aaa") and not long.contains("aa")
 
 
 def test_a_length_that_the_strings_have_anyway_costs_nothing() -> None:
     uuid = StringSet.matching("^[0-9a-f]{8}$")
-    assert uuid & StringSet.of_lengths(1, 10**9) is uuid
-    assert (uuid & StringSet.of_lengths(9, None)).is_empty
+    assert uuid & StringSet.of_lengths(1, 10**9) is uuid and (uuid & StringSet.of_lengths(9, None)).is_empty
 
 
 def test_a_length_that_must_be_counted_is_counted_or_refused() -> None:
@@ -122,8 +120,7 @@ def test_a_length_that_must_be_counted_is_counted_or_refused() -> None:
 
 
 def test_a_lone_surrogate_is_no_string() -> None:
-    assert not StringSet.all().contains("\ud800")
-    assert not StringSet.matching("a").contains("a\udfff")
+    assert not StringSet.all().contains("\ud800") and not StringSet.matching("a").contains("a\udfff")
     assert StringSet.of_values(["a\ud800", "b"]) == StringSet.of_values(["b"])
 
 
@@ -199,16 +196,13 @@ def test_lone_and_crossed_surrogates_are_no_characters() -> None:
 
 
 def test_the_automaton_stays_small() -> None:
-    assert len(quoted(StringSet.all())) == 22
-    assert len(quoted(StringSet.of_lengths(0, 100))) < 21 * 101
-    assert len(quoted(StringSet.of_values(["name"]))) < 50
-    assert quoted(StringSet.none()).is_empty
+    assert len(quoted(StringSet.all())) == 22 and len(quoted(StringSet.of_lengths(0, 100))) < 21 * 101
+    assert len(quoted(StringSet.of_values(["name"]))) < 50 and quoted(StringSet.none()).is_empty
 
 
 def test_the_automaton_ends_with_the_closing_quote() -> None:
     automaton = quoted(StringSet.of_lengths(0, 2))
-    assert not automaton.targets[automaton.accepting].any()
-    assert automaton.trim() is automaton
+    assert not automaton.targets[automaton.accepting].any() and automaton.trim() is automaton
 
 
 CASES = {

@@ -183,5 +183,4 @@ def test_each_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = list[str]()
     monkeypatch.setattr(banned, "compile_regex", lambda one: compiled.append(one) or compile_regex(one))
     phrases = BannedPhrases([re.compile(f"a{i}[bc]") for i in range(300)])
-    assert phrases.matcher.longest == 5
-    assert len(compiled) == 300 and len(phrases.matcher.names) == 300
+    assert phrases.matcher.longest == 5 and len(compiled) == 300 and len(phrases.matcher.names) == 300

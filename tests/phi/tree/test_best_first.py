@@ -166,8 +166,7 @@ def test_laws_are_dropped_under_a_memory_bound_and_nothing_is_lost(monkeypatch: 
     roomy, tree = search(language, 3)
     assert tree.expansions > 100
     found, tight = search(language, 3, max_bytes=tree.bytes // 2)
-    assert found.finished
-    assert [node.tokens() for node in found.members] == [node.tokens() for node in roomy.members]
+    assert found.finished and [node.tokens() for node in found.members] == [node.tokens() for node in roomy.members]
     assert tight.distribution_bytes < tree.distribution_bytes // 2
     assert tight.expansions == tree.expansions  # what was dropped was not needed again
 
@@ -347,8 +346,7 @@ class TestErrors:
         ) as caught:
             ranked(LARGE, 3, effort=Effort(tokens=tokens))
         (partial,) = caught.value.partial
-        assert partial.gap > 0 and partial.certified < 3
-        assert caught.value.log_z_bounds == partial.log_z_bounds
+        assert partial.gap > 0 and partial.certified < 3 and caught.value.log_z_bounds == partial.log_z_bounds
         listed = set(partial.texts)
         missing = [log_p for ids, log_p in best(LARGE, 10_000) if VOCABULARY.decode(ids).decode() not in listed]
         assert missing[0] <= partial.log_p_bound

@@ -74,8 +74,7 @@ def test_windows_end_where_their_first_token_is_released() -> None:
 
 @pytest.mark.parametrize(("pending", "tokens"), [(0, 4), (1, 3), (2, 2), (3, 1), (4, 1), (5, 1), (6, 0)])
 def test_what_precedes_the_waiting_bytes_is_final(pending: int, tokens: int) -> None:
-    assert Release().released([1, 3, 1, 1], pending) == tokens
-    assert Renewal(2).released([1, 3, 1, 1], pending) == 4
+    assert (Release().released([1, 3, 1, 1], pending), Renewal(2).released([1, 3, 1, 1], pending)) == (tokens, 4)
 
 
 def test_a_guide_without_phrases_is_refused() -> None:
@@ -122,8 +121,7 @@ def expected_capital(truth: float, phi: float) -> float:
 
 def test_bets_against_the_truth_are_fair_and_against_less_they_win() -> None:
     """By summation over all outcomes: E[capital] = 1 at Phi, under 1 where Phi is more, over 1 where it is less."""
-    assert expected_capital(0.3, 0.3) == pytest.approx(1.0, abs=1e-12)
-    assert expected_capital(0.35, 0.3) < 0.9
+    assert expected_capital(0.3, 0.3) == pytest.approx(1.0, abs=1e-12) and expected_capital(0.35, 0.3) < 0.9
     assert expected_capital(0.2, 0.3) > 1.5
 
 
@@ -138,8 +136,7 @@ def test_the_limit_falls_with_failures_and_with_the_error_and_stays_within_the_b
     limits = [limit(evidence((0.1, 0.5, 50, successes)), 0.05) for successes in range(51)]
     assert limits == sorted(limits) and 0.1 < limits[0] and limits[-1] == pytest.approx(0.6)
     assert limit(evidence((0.1, 0.5, 50, 3)), 0.01) > limits[3] > limit(evidence((0.1, 0.5, 50, 3)), 0.2)
-    assert limit(Evidence(), 0.05) == 1.0
-    assert limit(evidence((0.1, 0.5, 50, 0)), 0.0) == pytest.approx(0.6)
+    assert (limit(Evidence(), 0.05), limit(evidence((0.1, 0.5, 50, 0)), 0.0)) == (1.0, pytest.approx(0.6))
     assert limit(evidence((1e-14, 1e-12, 50, 0)), 0.05) == pytest.approx(1e-14 + 1e-12 * (limits[0] - 0.1) / 0.5)
 
 
@@ -181,8 +178,7 @@ def test_the_limit_holds_at_all_looks_together(rate: float) -> None:
 
 def test_the_count_of_misses_has_power() -> None:
     """Power control: the point estimate misses, and so does a limit for one look that is looked at many times."""
-    assert misses(by_the_point_estimate, 0.3) > 0.9 * REPEATS
-    assert misses(by_clopper_pearson, 0.3) > 0.3 * REPEATS
+    assert misses(by_the_point_estimate, 0.3) > 0.9 * REPEATS and misses(by_clopper_pearson, 0.3) > 0.3 * REPEATS
 
 
 @pytest.mark.parametrize("moved", [False, True])

@@ -157,8 +157,7 @@ def test_the_most_probable_members(hf: tuple[Any, Any], model: PhiTransformers) 
     assert rows_of(hf, PROMPT, "no", PROMPT, do_sample=False)[::2] == [best[0][0]] * 2
     result = call(hf, PROMPT, do_sample=False, num_return_sequences=3, return_dict_in_generate=True)
     assert written(hf, result, PROMPT) == [ids for ids, _ in best[:3]]
-    assert result.log_p.tolist() == near_log([log_p for _, log_p in best[:3]])
-    assert result.log_w is None
+    assert result.log_p.tolist() == near_log([log_p for _, log_p in best[:3]]) and result.log_w is None
     config = GenerationConfig(do_sample=False, max_new_tokens=BUDGET)
     assert rows_of(hf, PROMPT, generation_config=config, max_new_tokens=...) == [best[0][0]]
 
@@ -195,8 +194,7 @@ class TestOptions:
         own[0].generation_config.top_k = None  # transformers then fills in 50
         short: dict[str, Any] = {"output_type": Literal["yes", "no"]}
         by_config = GenerationConfig(top_p=0.99, max_new_tokens=BUDGET, do_sample=True)
-        assert self.follows(own, law_of(model))
-        assert self.follows(own, law_of(model, top_k=50), top_k=50, **short)
+        assert self.follows(own, law_of(model)) and self.follows(own, law_of(model, top_k=50), top_k=50, **short)
         assert self.follows(own, law_of(model, top_p=0.99), generation_config=by_config, max_new_tokens=..., **short)
 
     @pytest.mark.filterwarnings("ignore:Using the model-agnostic default")

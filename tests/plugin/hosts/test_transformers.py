@@ -150,8 +150,7 @@ def test_it_encodes_and_decodes_as_the_model_does(model: PhiTransformers, stock:
 
 
 def test_it_shows_bytes() -> None:
-    assert TOKENS[:256] == tuple(bytes([byte]) for byte in range(256))
-    assert len(set(TOKENS)) == len(TOKENS) < END
+    assert TOKENS[:256] == tuple(bytes([byte]) for byte in range(256)) and len(set(TOKENS)) == len(TOKENS) < END
 
 
 def test_the_pairs_are_those_that_may_follow_a_character() -> None:

@@ -201,8 +201,7 @@ class TestCandidatesBesideAttempts:
         results = sample(self.phi, TWO_LENGTHS.request(1, seed=8, rows=900))
         long = sum(share for tokens, share in TWO_LENGTHS.reference().mu.items() if len(tokens) > 2)
         w, f = of_weighted_draws(results)
-        assert 300 < len(w) < 700
-        assert abs(z(w, 1.0)) < 3.5 and abs(z(f, long)) < 3.5
+        assert 300 < len(w) < 700 and abs(z(w, 1.0)) < 3.5 and abs(z(f, long)) < 3.5
         drawn = [draws[0].token_ids for draws in results if draws.guarantee == Guarantee.EXACT]
         assert p_value([(len(tokens),) for tokens in drawn], {(2,): 1 - long, (9,): long}) > ALPHA
 

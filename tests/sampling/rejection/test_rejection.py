@@ -107,8 +107,7 @@ def test_bounds_tighten_with_every_draw_and_never_cross_phi() -> None:
         tree.evict(8_000, pinned=waiting)
         history.append(np.exp(tree.log_bounds))
     lowers, uppers = np.array(history).T
-    assert len(history) > 5 and uppers[-1] < 0.9
-    assert (np.diff(lowers) >= 0).all() and (np.diff(uppers) <= 0).all()
+    assert len(history) > 5 and uppers[-1] < 0.9 and (np.diff(lowers) >= 0).all() and (np.diff(uppers) <= 0).all()
     assert lowers[-1] <= phi + 1e-12 and phi <= uppers[-1] + 1e-12
 
 
