@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from outlines_phi import PhiTransformers
 from outlines_phi.cli.app import app
 from outlines_phi.cli.demo_command import ANSWER, CHARACTER, EXACT, PLAIN, Case, run_case
 from outlines_phi.fidelity.comparison import WHOLE, Report
-from outlines_phi.plugin.hosts.transformers import PhiTransformers
 
 
 @pytest.fixture(scope="module", params=[ANSWER, CHARACTER], ids=["choice", "pydantic"])

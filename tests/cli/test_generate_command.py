@@ -14,15 +14,13 @@ import pytest
 import torch
 from scipy import stats
 
-from outlines_phi import Effort, ExactPhi, Generator, from_transformers
+from outlines_phi import AutoPhi, BudgetError, Effort, ExactPhi, Generator, UnsupportedError, from_transformers
 from outlines_phi.cli import command_options, journal
 from outlines_phi.cli.batches import Batches
 from outlines_phi.cli.command_options import Given
-from outlines_phi.errors import BudgetError, UnsupportedError
 from outlines_phi.fidelity.comparison import frequencies, total_variation
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.call import Call
-from outlines_phi.sampling.phi_options import AutoPhi
 from tests.chi_square import ChiSquare
 from tests.precision import near_log
 

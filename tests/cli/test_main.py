@@ -16,15 +16,14 @@ import pytest
 from rich.console import Console
 
 import outlines_phi.cli
+from outlines_phi import BudgetError, OutlinesPhiError, Progress, UnsupportedError
 from outlines_phi.cli import app, model_commands
 from outlines_phi.cli import terminal as display
 from outlines_phi.cli.app import FAILED, OPTIONS, REFUSED
 from outlines_phi.cli.command_options import NO_DRAFTS
 from outlines_phi.cli.terminal import bar
-from outlines_phi.errors import BudgetError, OutlinesPhiError, UnsupportedError
 from outlines_phi.guides.phrases.banned import LEVELS
 from outlines_phi.lm import bundled
-from outlines_phi.lm.watch import Progress
 from outlines_phi.plugin.call import ESTIMATORS
 from outlines_phi.plugin.choices import TOKENIZATIONS
 from outlines_phi.plugin.drafts import DRAFTERS

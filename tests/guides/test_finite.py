@@ -9,8 +9,7 @@ import pytest
 from outlines_core import Index
 from outlines_core import Vocabulary as CoreVocabulary
 
-import outlines_phi
-from outlines_phi import EmptyLanguageError, UnsupportedError, Vocabulary
+from outlines_phi import EmptyLanguageError, UnsupportedError, Vocabulary, from_transformers, generate
 from outlines_phi.automata.lift import lift
 from outlines_phi.errors import VocabularyError
 from outlines_phi.guides import FSMGuide
@@ -184,8 +183,8 @@ def test_texts_of_an_automaton_over_characters(pattern: str) -> None:
 
 
 def test_the_classic_function_draws_what_the_expression_draws() -> None:
-    model, pattern = outlines_phi.from_transformers(*bundled.load()), "(yes|no)(, (it|we) (is|are) (open|closed))?"
+    model, pattern = from_transformers(*bundled.load()), "(yes|no)(, (it|we) (is|are) (open|closed))?"
     fsm, prompt = interegular.parse_pattern(pattern).to_fsm(), "Question: is the bakery open on Sunday? Answer: "
-    makes = outlines_phi.generate.fsm(model, fsm, phi="exact"), outlines_phi.generate.regex(model, pattern, phi="exact")
+    makes = generate.fsm(model, fsm, phi="exact"), generate.regex(model, pattern, phi="exact")
     one, other = ([make(prompt, max_tokens=12, seed=seed) for seed in range(12)] for make in makes)
     assert one == other and len(set(one)) > 1

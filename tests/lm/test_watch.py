@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from outlines.types import Regex
 
-import outlines_phi
-from outlines_phi import AutoPhi, ExactPhi, LocalPhi, Progress, UnsupportedError
+from outlines_phi import AutoPhi, ExactPhi, Generator, LocalPhi, Progress, UnsupportedError, from_transformers
 from outlines_phi.lm import CallCost, TableModel, TokenTrees, bundled, model
 from outlines_phi.lm.watch import INTERRUPTION, Interrupted, Interruption, Watch, current, follow, turn, watching
 from tests.inner import Branches, ModelCounts, TreeStore, WrappedModel, limited, watch
@@ -215,11 +214,11 @@ def test_a_cost_is_measured_by_the_clock(monkeypatch: pytest.MonkeyPatch, cost: 
 
 def test_a_dear_token_is_not_drafted() -> None:
     """Behind a measurement drafts are as long as pays; what is drawn has the same distribution."""
-    wrapped = outlines_phi.from_transformers(*bundled.load())
+    wrapped = from_transformers(*bundled.load())
     prompt, drafted = "The cat sat on the mat. The cat sat on the mat. The cat", []
     for cost in (CallCost(0.0, 0.0), CallCost(), CallCost(9.0, 9.0)):
         wrapped.lm.cost = cost
-        generator = outlines_phi.Generator(wrapped, Regex("[a-zA-Z. ]{40}"), phi="local", draft="prompt_lookup")
+        generator = Generator(wrapped, Regex("[a-zA-Z. ]{40}"), phi="local", draft="prompt_lookup")
         drafted.append(generator.sample(prompt, 4, seed=3).counts.drafted)
     assert drafted[0] > drafted[1] > drafted[2] == 0
 

@@ -13,16 +13,7 @@ from outlines_phi.lm import TableModel
 from outlines_phi.phi.dp_bigram import SETTLED, Layers
 from tests.inner import DEAD, DONE, Request
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language, ids, sample
-from tests.phi.walks import (
-    ManyPartitions,
-    law_after,
-    paths,
-    run_of,
-    states_of,
-    steps,
-    true_phi,
-    with_part,
-)
+from tests.phi.walks import ManyPartitions, law_after, paths, run_of, states_of, steps, true_phi, with_part
 
 LEAST = 1e-250
 """A floor that holds nothing back."""

@@ -14,8 +14,16 @@ import numpy as np
 import pytest
 import torch
 
-import outlines_phi
-from outlines_phi import Draws, LearnedPhi, LocalPhi, StateValues, UnsupportedError
+from outlines_phi import (
+    Draws,
+    Generator,
+    LearnedPhi,
+    LocalPhi,
+    PhiLogitsProcessor,
+    StateValues,
+    UnsupportedError,
+    from_transformers,
+)
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import Prefixes, learned
 from outlines_phi.phi.state_values import EMPTY, STEPS, Knowledge, Observed
@@ -348,8 +356,8 @@ class TestKept:
 
     def test_a_generator_forgets_them_when_its_model_does(self) -> None:
         """Also one that was made before, and keeps its compiled output type."""
-        model = outlines_phi.from_transformers(*bundled.load())
-        generator = outlines_phi.Generator(model, ANSWER, phi="learned")
+        model = from_transformers(*bundled.load())
+        generator = Generator(model, ANSWER, phi="learned")
 
         def draw() -> tuple[float, ...]:
             torch.manual_seed(1)
@@ -369,13 +377,13 @@ def test_learning_costs_no_model_call() -> None:
 
 class TestProcessor:
     def test_a_loop_learns_and_its_weights_are_unbiased(self) -> None:
-        model = outlines_phi.from_transformers(*bundled.load())
+        model = from_transformers(*bundled.load())
         values = StateValues()
-        processor = outlines_phi.PhiLogitsProcessor(model, ANSWER, phi=LearnedPhi(values), max_new_tokens=12)
+        processor = PhiLogitsProcessor(model, ANSWER, phi=LearnedPhi(values), max_new_tokens=12)
         inputs = model.hf_tokenizer([PROMPT] * 400, return_tensors="pt")
         torch.manual_seed(1)
         model.model.generate(**inputs, logits_processor=[processor], **processor.host_options)
         assert len(values) > 3
-        exact = outlines_phi.Generator(model, ANSWER).sample(PROMPT, 200, seed=0, phi="exact", max_new_tokens=12)
+        exact = Generator(model, ANSWER).sample(PROMPT, 200, seed=0, phi="exact", max_new_tokens=12)
         w = np.exp(processor.log_w())
         assert abs(w.mean() - math.exp(exact.log_z)) < 4 * w.std() / math.sqrt(len(w)) + 1e-6

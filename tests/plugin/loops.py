@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-import outlines_phi
-from outlines_phi import PhiTransformers
+from outlines_phi import PhiTransformers, custom_generate
 
 
 def seeded(call: Callable[..., Any], *arguments: Any, seed: int = 5, **keywords: Any) -> Any:
@@ -34,7 +33,7 @@ def generate(hf: tuple[Any, Any], *prompts: str, **options: Any) -> Any:
 
 def custom(hf: tuple[Any, Any], *prompts: str, **options: Any) -> Any:
     """As :func:`generate` by ``custom_generate``; an option of ``...`` is left out."""
-    given = {"custom_generate": outlines_phi.custom_generate, "vocabulary": hf[1], **options}
+    given = {"custom_generate": custom_generate, "vocabulary": hf[1], **options}
     return generate(hf, *prompts, **{name: value for name, value in given.items() if value is not ...})
 
 

@@ -9,8 +9,7 @@ from typing import Any, Literal
 import pytest
 import torch
 
-import outlines_phi
-from outlines_phi import Draw, PhiTransformers, UnsupportedError
+from outlines_phi import Draw, Generator, PhiTransformers, UnsupportedError
 from outlines_phi.sampling import TokenAccount
 from tests.plugin.loops import custom, inputs_of, pair
 
@@ -27,7 +26,7 @@ def sums(draw: Draw) -> float:
 @pytest.mark.parametrize("phi", PHIS)
 def test_accounts_are_those_of_the_model(phi: str, model: PhiTransformers) -> None:
     """Against one plain call of the model over the whole text, at a temperature."""
-    for draw in outlines_phi.Generator(model, WORDS, phi=phi).sample(QUESTION, n=3, temperature=0.7, **TOLD):
+    for draw in Generator(model, WORDS, phi=phi).sample(QUESTION, n=3, temperature=0.7, **TOLD):
         prompt = inputs_of(model.hf_tokenizer, QUESTION)["input_ids"]
         with torch.no_grad():
             logits = model.model(torch.cat([prompt, torch.tensor([draw.token_ids])], 1)).logits[
@@ -46,7 +45,7 @@ def test_accounts_are_those_of_the_model(phi: str, model: PhiTransformers) -> No
 @pytest.mark.parametrize("phi", PHIS)
 @pytest.mark.filterwarnings("ignore::outlines_phi.FidelityWarning")
 def test_a_stream_yields_the_accounts_of_the_text(phi: str, model: PhiTransformers) -> None:
-    generator = outlines_phi.Generator(model, WORDS, phi=phi)
+    generator = Generator(model, WORDS, phi=phi)
     written = generator(QUESTION, seed=3)
     accounts = list(generator.stream(QUESTION, **TOLD))
     assert all(isinstance(account, TokenAccount) for account in accounts)
@@ -64,7 +63,7 @@ def test_a_stream_yields_the_accounts_of_the_text(phi: str, model: PhiTransforme
 
 
 def test_free_texts_have_accounts(model: PhiTransformers) -> None:
-    draws = outlines_phi.Generator(model, banned_phrases=["it is"]).sample(QUESTION, n=20, max_new_tokens=8, **TOLD)
+    draws = Generator(model, banned_phrases=["it is"]).sample(QUESTION, n=20, max_new_tokens=8, **TOLD)
     for draw in draws:
         assert sums(draw) == pytest.approx(draw.log_p) and all(account.log_s is not None for account in draw.tokens)
     barred = [each.bytes for draw in draws for account in draw.tokens for each in account.top or () if not each.allowed]
@@ -102,4 +101,4 @@ REFUSED: list[tuple[Callable[[Any], Any], str]] = [
 @pytest.mark.parametrize(("call", "words"), REFUSED, ids=[words for _, words in REFUSED])
 def test_what_has_no_room_for_accounts_says_so(call: Callable[[Any], Any], words: str, model: PhiTransformers) -> None:
     with pytest.raises(UnsupportedError, match=words):
-        call(outlines_phi.Generator(model, WORDS, phi="local"))
+        call(Generator(model, WORDS, phi="local"))

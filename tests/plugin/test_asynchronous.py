@@ -13,9 +13,7 @@ import pytest
 import torch
 from outlines.types import regex
 
-import outlines_phi
-from outlines_phi import PhiTransformers
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import Generator, PhiTransformers, UnsupportedError
 from outlines_phi.plugin.generator import PhiGenerator
 from tests.plugin.gate import Gate, is_free, together, trees, workers
 from tests.plugin.loops import seeded
@@ -35,7 +33,7 @@ def nothing_is_left(model: PhiTransformers) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def accents(model: PhiTransformers) -> PhiGenerator:
-    return outlines_phi.Generator(model, ACCENTS)
+    return Generator(model, ACCENTS)
 
 
 async def reached(gate: Gate) -> None:
@@ -57,7 +55,7 @@ class TestResults:
         assert batch == model.batch([PROMPT, "no"], output_type, **beams, **options)
 
     def test_of_concurrent_calls_in_two_event_loops(self, accents: PhiGenerator, model: PhiTransformers) -> None:
-        code, seeds = outlines_phi.Generator(model, CODE, phi="local"), range(6)
+        code, seeds = Generator(model, CODE, phi="local"), range(6)
 
         async def main() -> list[Any]:
             texts = asyncio.gather(*(accents.agenerate(PROMPT, seed=seed) for seed in seeds))
@@ -70,7 +68,7 @@ class TestResults:
         assert together(*[lambda: asyncio.run(main())] * 2) == [expected] * 2
 
     def test_trees_are_shared_with_ordinary_calls(self, fresh: PhiTransformers) -> None:
-        generator = outlines_phi.Generator(fresh, Literal["yes", "no"])
+        generator = Generator(fresh, Literal["yes", "no"])
         with Gate(fresh.model) as gate:
             asyncio.run(generator.asample(PROMPT, 3))
             calls = gate.calls
@@ -111,8 +109,8 @@ class TestTheEventLoop:
 
 
 CALLS: dict[str, Callable[[PhiTransformers], Any]] = {
-    "exact": lambda model: outlines_phi.Generator(model, LONG).asample(PROMPT, 3),
-    "auto": lambda model: outlines_phi.Generator(model, LONG, phi="auto").asample(PROMPT, 3),
+    "exact": lambda model: Generator(model, LONG).asample(PROMPT, 3),
+    "auto": lambda model: Generator(model, LONG, phi="auto").asample(PROMPT, 3),
     "exact, seeded": lambda model: model.agenerate(PROMPT, LONG, phi="exact", seed=1),
     "weighted": lambda model: model.agenerate(PROMPT, LONG, phi="local", num_return_sequences=3),
     "batch": lambda model: model.abatch([PROMPT, "no"], LONG, phi="exact"),
@@ -160,7 +158,7 @@ class TestCancelled:
     )
     async def test_by_a_timeout(self, output_type: Any, phi: str, n: int, fresh: PhiTransformers) -> None:
         """Also where no model call is needed: draws from a tree that knows everything are broken off between attempts."""
-        generator = outlines_phi.Generator(fresh, output_type, phi=phi)
+        generator = Generator(fresh, output_type, phi=phi)
         generator.sample("Answer: ", 10)
         start = time.process_time()
         with pytest.raises((TimeoutError, asyncio.TimeoutError)):

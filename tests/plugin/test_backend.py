@@ -22,8 +22,16 @@ from outlines.models.transformers import Transformers
 from outlines.types import cfg, regex
 from pydantic import BaseModel
 
-import outlines_phi
-from outlines_phi import BannedPhrases, PhiTransformers, SchemaWarning, UnsupportedError, register_backend
+from outlines_phi import (
+    BannedPhrases,
+    Generator,
+    PhiTransformers,
+    SchemaWarning,
+    UnsupportedError,
+    install,
+    register_backend,
+    uninstall,
+)
 from outlines_phi.plugin.install import PhiBackend
 from outlines_phi.plugin.processor import MaskLogitsProcessor
 from tests.leaks import leaks
@@ -45,7 +53,7 @@ class Record(BaseModel, extra="forbid"):
 @pytest.fixture(autouse=True)
 def _taken_back() -> Iterator[None]:
     yield
-    outlines_phi.uninstall()
+    uninstall()
     assert outlines.backends._get_backend is STOCK
 
 
@@ -54,7 +62,7 @@ def test_its_masks_are_those_of_this_package(output_type: Any, stock: Transforme
     register_backend()
     generator = outlines.Generator(stock, output_type, backend="outlines_phi")
     texts = seeded(generator, PROMPT, num_return_sequences=8, **SAMPLED)
-    ours = outlines_phi.Generator(model, output_type, phi=None)
+    ours = Generator(model, output_type, phi=None)
     assert texts == seeded(ours, PROMPT, num_return_sequences=8, **SAMPLED)
     assert texts == seeded(stock, PROMPT, output_type, "outlines_phi", num_return_sequences=8, **SAMPLED)
     assert isinstance(generator.logits_processor, MaskLogitsProcessor)
@@ -76,7 +84,7 @@ def test_weights_lead_to_the_conditioned_distribution(stock: Transformers, model
     """Phi is the mean weight, and shares by weight are the probabilities; those of masked texts by themselves are not."""
     register_backend("weighted", phi="local", max_new_tokens=8, top_k=0)
     generator = outlines.Generator(stock, WORDS, backend="weighted")
-    law = outlines_phi.Generator(model, WORDS).probabilities(PROMPT, tolerance=1e-6, max_new_tokens=8)
+    law = Generator(model, WORDS).probabilities(PROMPT, tolerance=1e-6, max_new_tokens=8)
     options = generator.logits_processor.host_options
     texts = seeded(generator, PROMPT, num_return_sequences=600, **options)
     weights = np.exp(generator.logits_processor.log_w())
@@ -110,12 +118,12 @@ def test_a_schema_that_is_not_honoured_is_warned_of(stock: Transformers) -> None
 
 
 def test_names_are_replaced_and_taken_back(stock: Transformers) -> None:
-    outlines_phi.install()
+    install()
     register_backend("b", banned_phrases=["yes"])
     register_backend("b", banned_phrases=["no"])
     assert outlines.Generator(stock, WORDS, backend="b").logits_processor.ban == BannedPhrases(["no"])
     assert outlines.Generator(stock, WORDS, backend="outlines_core").logits_processor.index
-    outlines_phi.uninstall()
+    uninstall()
     with pytest.raises(ValueError, match="Backend b not supported"):
         outlines.Generator(stock, WORDS, backend="b")
 

@@ -8,9 +8,17 @@ from typing import Any, Literal
 
 import pytest
 
-import outlines_phi
-from outlines_phi import BannedPhrases, ExactPhi, LookaheadPhi, PhiTransformers, generate
-from outlines_phi.errors import EmptyLanguageError, UnsupportedError
+from outlines_phi import (
+    BannedPhrases,
+    EmptyLanguageError,
+    ExactPhi,
+    Generator,
+    LookaheadPhi,
+    PhiTransformers,
+    UnsupportedError,
+    audit,
+    generate,
+)
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.call import Correction
 
@@ -42,7 +50,7 @@ def test_a_conflict_names_what_conflicts(phi: Any, level: str, words: str) -> No
 @pytest.mark.parametrize("name", MISTYPED)
 def test_a_mistyped_keyword_goes_nowhere(name: str, model: PhiTransformers) -> None:
     given: dict[str, Any] = {name: ["it is"], "max_new_tokens": 8}
-    generators = outlines_phi.Generator(model, ANSWER), outlines_phi.Generator(model, None, banned_phrases=["zzz"])
+    generators = Generator(model, ANSWER), Generator(model, None, banned_phrases=["zzz"])
     calls: list[Callable[[], Any]] = [
         lambda: model(PROMPT, **given),
         lambda: model(PROMPT, ANSWER, **given),
@@ -50,7 +58,7 @@ def test_a_mistyped_keyword_goes_nowhere(name: str, model: PhiTransformers) -> N
         lambda: model.batch([PROMPT], **given),
         lambda: list(model.stream(PROMPT, **given)),
         lambda: generate.text(model)(PROMPT, 8, **{name: ["it is"]}),
-        lambda: outlines_phi.audit((model, ANSWER), [PROMPT], **given),
+        lambda: audit((model, ANSWER), [PROMPT], **given),
         *(partial(each, PROMPT, **given) for each in generators),
         *(partial(each, PROMPT, phi=None, **given) for each in generators),
         *(partial(each.batch, [PROMPT], **given) for each in generators),
@@ -76,7 +84,7 @@ def test_what_truncation_leaves_nothing_of_names_the_ban(
     output_type: Any, phrases: list[str], level: str, model: PhiTransformers
 ) -> None:
     ban = BannedPhrases(phrases, level=level)
-    generator = outlines_phi.Generator(model, output_type, banned_phrases=ban)
+    generator = Generator(model, output_type, banned_phrases=ban)
     calls: list[Callable[[], Any]] = [
         lambda: generator(PROMPT, top_k=1, seed=0, max_new_tokens=8),
         lambda: generator.batch([PROMPT] * 2, top_k=1, seed=0, max_new_tokens=8),
@@ -87,4 +95,4 @@ def test_what_truncation_leaves_nothing_of_names_the_ban(
             call()
         assert "ban less" in str(caught.value)
     with pytest.raises(EmptyLanguageError, match="(?s)^(?!.*ban)"):
-        outlines_phi.Generator(model, Literal["zz", "qq"], phi="exact")(PROMPT, top_k=1, seed=0)
+        Generator(model, Literal["zz", "qq"], phi="exact")(PROMPT, top_k=1, seed=0)

@@ -12,8 +12,7 @@ import pytest
 from outlines.inputs import Chat
 from outlines.types import regex
 
-import outlines_phi
-from outlines_phi import Generator, UnsupportedError
+from outlines_phi import Generator, Thinking, UnsupportedError, audit, wrap
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.rl import rollouts
@@ -33,7 +32,7 @@ def stock() -> Any:
 
 @pytest.fixture(scope="module")
 def model() -> PhiModel:
-    return outlines_phi.wrap(stock())
+    return wrap(stock())
 
 
 def prompts(model: PhiModel, *texts: str) -> list[list[int]]:
@@ -49,7 +48,7 @@ DOORS: dict[str, Callable[[PhiModel, Any], Any]] = {
     "free text": lambda model, prompt: model(prompt, banned_phrases=["no"], max_new_tokens=3, seed=0),
     "the mode": lambda model, prompt: Generator(model, YES_NO).mode(prompt),
     "probabilities": lambda model, prompt: Generator(model, YES_NO).probabilities(prompt),
-    "an audit": lambda model, prompt: outlines_phi.audit((model, YES_NO), prompt, 5, seed=0),
+    "an audit": lambda model, prompt: audit((model, YES_NO), prompt, 5, seed=0),
 }
 
 
@@ -72,10 +71,10 @@ def test_a_text_is_the_message_of_a_user(model: PhiModel) -> None:
 def test_a_template_that_knows_thoughts_is_rendered_for_them() -> None:
     given = stock()
     given.hf_tokenizer.chat_template = TEMPLATE + "{% if not enable_thinking %}<|pad|></t>{% endif %}"
-    model = outlines_phi.wrap(given)
-    thinking = outlines_phi.Thinking(YES_NO, end="</t>", max_tokens=1)
+    model = wrap(given)
+    thinking = Thinking(YES_NO, end="</t>", max_tokens=1)
     assert Generator(model, thinking, phi="local").sample(QUESTION, seed=1)[0].text in ("yes", "no")
-    joint = Generator(model, outlines_phi.Thinking(YES_NO, end="</t>", max_tokens=1, scope="joint"), phi="local")
+    joint = Generator(model, Thinking(YES_NO, end="</t>", max_tokens=1, scope="joint"), phi="local")
     (found,) = rollouts(joint, [QUESTION], 1, seed=1)
     assert found.prompt_ids == tuple(given.hf_tokenizer.encode(TEMPLATED))
     given.hf_tokenizer.apply_chat_template = partial(given.hf_tokenizer.apply_chat_template, enable_thinking=False)
@@ -89,7 +88,7 @@ def test_a_template_asks_for_what_it_likes() -> None:
     given.hf_tokenizer.chat_template = (
         "{% if messages | length < 2 %}{{ raise_exception('alone') }}{% endif %}" + TEMPLATE
     )
-    model, user = outlines_phi.wrap(given), {"role": "user", "content": QUESTION}
+    model, user = wrap(given), {"role": "user", "content": QUESTION}
     assert model(Chat([{"role": "system", "content": "s"}, user]), YES_NO, phi="exact", seed=0) in ("yes", "no")
     with pytest.raises(UnsupportedError, match="^Give a str .*an Outlines Chat.* cannot be read: alone"):
         model(QUESTION, YES_NO, phi="exact")
@@ -98,12 +97,12 @@ def test_a_template_asks_for_what_it_likes() -> None:
 def test_texts_are_read_as_they_stand_where_outlines_is_told_so() -> None:
     """The switch is that of Outlines' model, whether it is set before the model is wrapped or after."""
     given = stock()
-    raw = outlines_phi.wrap(given)
+    raw = wrap(given)
     for _ in range(2):
         given.type_adapter.has_chat_template = False
         assert prompts(raw, TEMPLATED, QUESTION) == [raw.hf_tokenizer.encode(text) for text in (TEMPLATED, QUESTION)]
         assert raw(TEMPLATED, YES_NO, phi="exact", seed=0) in ("yes", "no")
-        raw = outlines_phi.wrap(given)
+        raw = wrap(given)
 
 
 def test_without_phi_a_text_is_read_as_outlines_reads_it(model: PhiModel) -> None:

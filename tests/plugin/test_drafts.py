@@ -14,13 +14,17 @@ import pytest
 import torch
 from transformers import MambaConfig, MambaForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-import outlines_phi
 from outlines_phi import (
     SMC,
+    AutoPhi,
     ExactPhi,
+    Generator,
     LocalPhi,
+    LookaheadPhi,
+    OneStepPhi,
     PhiTransformers,
     UnsupportedError,
+    from_transformers,
     generate,
 )
 from outlines_phi.drafting import (
@@ -43,7 +47,7 @@ PROMPT = "Person: Nora is a teacher in Paris. JSON: "
 
 @pytest.fixture(scope="module")
 def generator(model: PhiTransformers) -> Any:
-    return outlines_phi.Generator(model, Person)
+    return Generator(model, Person)
 
 
 def small(rows: int = 1280, seed: int = 0) -> Any:
@@ -70,7 +74,7 @@ def other_tokenizer() -> PreTrainedTokenizerFast:
 class TestDrafts:
     @pytest.mark.parametrize("phi", ["local", "exact", "auto", "learned"])
     def test_drafts_save_calls(self, phi: str, fresh: PhiTransformers) -> None:
-        generator = outlines_phi.Generator(fresh, Person, phi=phi)
+        generator = Generator(fresh, Person, phi=phi)
         plain = generator.sample(PROMPT, 4, seed=1, draft=[])
         drafted = generator.sample(PROMPT, 4, seed=1, draft=["forced", "prompt_lookup"])
         counts = drafted.counts
@@ -85,7 +89,7 @@ class TestDrafts:
     ) -> None:
         """Nor where memory has no room for the drafts of all prompts: what a tree knows decides which coins are thrown."""
         monkeypatch.setattr(prefetch, "AT_ONCE", 32 * len(model.lm.vocabulary))
-        generator, prompts = outlines_phi.Generator(model, Person, phi=phi), [PROMPT] * 17
+        generator, prompts = Generator(model, Person, phi=phi), [PROMPT] * 17
         together = generator.sample_batch(prompts, 1, seed=list(range(17)))
         alone = [generator.sample(PROMPT, 1, seed=seed) for seed in range(17)]
         assert [draws[0].token_ids for draws in together] == [draws[0].token_ids for draws in alone]
@@ -120,13 +124,13 @@ class TestDrafts:
         assert found == FirstOf((*given, AdaptedLength(EndingDrafter())))
         assert drafter("prompt_lookup", ExactPhi()) == AdaptedLength(PromptLookupDrafter())
         assert drafter(ForcedDrafter(), ExactPhi()) == ForcedDrafter()
-        phis = LocalPhi(), outlines_phi.OneStepPhi(), ExactPhi(), outlines_phi.AutoPhi(), outlines_phi.LookaheadPhi()
+        phis = LocalPhi(), OneStepPhi(), ExactPhi(), AutoPhi(), LookaheadPhi()
         assert [drafter(model, phi).sampled for phi in phis] == [True, True, False, False, False]
 
 
 class TestCallsAndGenerators:
     def test_a_call_replaces_what_the_generator_has(self, model: PhiTransformers) -> None:
-        generator = outlines_phi.Generator(model, Person, phi="local", draft="forced", draft_length=2)
+        generator = Generator(model, Person, phi="local", draft="forced", draft_length=2)
         own = generator.sample(PROMPT, 1, seed=1).counts
         assert 0 < own.drafted <= 2 * own.turns
         assert generator.sample(PROMPT, 1, seed=1, draft_length=8).counts.turns < own.turns
@@ -135,15 +139,15 @@ class TestCallsAndGenerators:
 
     def test_its_drafts_are_for_draws_alone(self, model: PhiTransformers) -> None:
         answer = Literal["yes", "no", "not now"]
-        drafting = outlines_phi.Generator(model, answer, draft="forced")
-        plain = outlines_phi.Generator(model, answer)
+        drafting = Generator(model, answer, draft="forced")
+        plain = Generator(model, answer)
         question = "Question: is the bakery open on Sunday? Answer: "
         assert drafting(question, do_sample=False) == plain(question, do_sample=False)
         assert drafting.mode(question).texts == plain.mode(question).texts
         assert drafting.probabilities(question)["yes"].p == near(plain.probabilities(question)["yes"].p)
 
     def test_a_constraint_goes_with_a_tree(self, model: PhiTransformers) -> None:
-        generator = outlines_phi.Generator(model, Person, phi="exact", draft="forced")
+        generator = Generator(model, Person, phi="exact", draft="forced")
         draws = generator.sample(PROMPT, 5, seed=0, constraint=lambda text: "4" not in text)
         assert len(draws) == 5 and not any("4" in text for text in draws.texts)
         spelled = generator.sample(PROMPT, 5, seed=0, tokenization="canonical")
@@ -157,7 +161,7 @@ class TestModels:
             lambda: small(),
             lambda: small(1300),
             lambda: outlines.from_transformers(small(), bundled.load()[1]),
-            lambda: outlines_phi.from_transformers(small(), bundled.load()[1]),
+            lambda: from_transformers(small(), bundled.load()[1]),
             lambda: TransformersModel.with_tokenizer(small(), bundled.load()[1]),
             lambda: ModelDrafter(TransformersModel.with_tokenizer(small(), bundled.load()[1]), greedy=True),
         ],
@@ -170,7 +174,7 @@ class TestModels:
         drafting = small()
         one, other = (fresh.drafts.drafter(resolve_draft(drafting), LocalPhi()) for _ in range(2))
         assert one == other != fresh.drafts.drafter(resolve_draft(small()), LocalPhi())
-        outlines_phi.Generator(fresh, Person, phi="local")(PROMPT, draft=drafting, seed=1)
+        Generator(fresh, Person, phi="local")(PROMPT, draft=drafting, seed=1)
         gone = weakref.ref(drafting)
         del drafting, one, other
         gc.collect()
@@ -178,7 +182,7 @@ class TestModels:
 
     def test_a_generator_holds_its_own(self, fresh: PhiTransformers) -> None:
         """And a model that drafts for itself is nearly always right."""
-        generator = outlines_phi.Generator(fresh, Person, phi="local", draft=bundled.load()[0])
+        generator = Generator(fresh, Person, phi="local", draft=bundled.load()[0])
         gc.collect()
         assert generator.sample(PROMPT, 10, seed=1).counts.draft_acceptance > 0.99
 
@@ -186,7 +190,7 @@ class TestModels:
 @pytest.fixture(scope="module")
 def probed() -> PhiTransformers:
     """A model whose road is known, so that nothing is left to ask it."""
-    model = outlines_phi.from_transformers(*bundled.load())
+    model = from_transformers(*bundled.load())
     assert model.lm.road == "packed"
     return model
 
@@ -226,7 +230,7 @@ CALLS: dict[str, Callable[[PhiTransformers, dict[str, Any]], object]] = {
     "call": lambda model, options: model(PROMPT, Person, **{"phi": "exact", **options}),
     "batch": lambda model, options: model.batch([PROMPT], Person, **{"phi": "exact", **options}),
     "stream": lambda model, options: list(model.stream(PROMPT, Person, **{"phi": "exact", **options})),
-    "generator": lambda model, options: outlines_phi.Generator(model, Person)(PROMPT, **options),
+    "generator": lambda model, options: Generator(model, Person)(PROMPT, **options),
 }
 
 
@@ -245,7 +249,7 @@ def recurrent() -> Any:
     torch.manual_seed(0)
     sizes = {"vocab_size": 1280, "hidden_size": 32, "num_hidden_layers": 1, "state_size": 4}
     config = MambaConfig(eos_token_id=0, pad_token_id=1, **sizes)
-    return outlines_phi.from_transformers(MambaForCausalLM(config).eval(), bundled.load()[1])
+    return from_transformers(MambaForCausalLM(config).eval(), bundled.load()[1])
 
 
 def strange() -> Any:
@@ -256,14 +260,14 @@ def strange() -> Any:
 ELSEWHERE: list[tuple[Callable[[PhiTransformers], Any], str]] = [
     (lambda m: m(PROMPT, Person, draft="forced"), "phi='local' beside draft="),
     (lambda m: generate.text(m, draft="prompt_lookup"), "phi='local' beside draft="),
-    (lambda m: outlines_phi.Generator(m, Person, draft=strange()), "writes 2 tokens otherwise .*: 1000 as b"),
-    (lambda m: outlines_phi.Generator(m, Person)(PROMPT, draft=["forced", strange()]), "writes 2 tokens otherwise"),
+    (lambda m: Generator(m, Person, draft=strange()), "writes 2 tokens otherwise .*: 1000 as b"),
+    (lambda m: Generator(m, Person)(PROMPT, draft=["forced", strange()]), "writes 2 tokens otherwise"),
     (
-        lambda m: outlines_phi.Generator(recurrent(), Literal["yes", "no"], draft="forced"),
+        lambda m: Generator(recurrent(), Literal["yes", "no"], draft="forced"),
         "draft='forced' was given for a model whose token trees cannot be packed",
     ),
-    (lambda m: outlines_phi.Generator(m, Person).mode(PROMPT, draft="forced"), r"Leave draft out of mode\(\)"),
-    (lambda m: outlines_phi.Generator(m, Person).audit(PROMPT, 2, draft="forced"), "Leave draft= out of an audit"),
+    (lambda m: Generator(m, Person).mode(PROMPT, draft="forced"), r"Leave draft out of mode\(\)"),
+    (lambda m: Generator(m, Person).audit(PROMPT, 2, draft="forced"), "Leave draft= out of an audit"),
 ]
 
 

@@ -12,8 +12,7 @@ import torch
 from pydantic import BaseModel
 
 import outlines_phi
-from outlines_phi import SMC, BannedPhrases
-from outlines_phi.errors import EmptyLanguageError, UnsupportedError
+from outlines_phi import SMC, BannedPhrases, EmptyLanguageError, UnsupportedError
 from outlines_phi.plugin.hosts.vllm_server.phi_vllm import ServedModel
 from tests.languages import ALPHA, p_value
 from tests.precision import near

@@ -17,9 +17,12 @@ from benchmarks.estimators.dp_frozen import FrozenDPPhi
 from outlines_phi import (
     SMC,
     BigramDPPhi,
+    Draws,
+    ExactPhi,
     FieldsPhi,
     Generator,
     Guarantee,
+    LookaheadPhi,
     PhiLogitsProcessor,
     PhiTransformers,
     UnsupportedError,
@@ -27,8 +30,6 @@ from outlines_phi import (
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimator import LocalPhi, Phi
 from outlines_phi.plugin.call import resolve_phi
-from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.phi_options import ExactPhi, LookaheadPhi
 from outlines_phi_workbench.suite.reference import Reference
 from tests.plugin.loops import custom, generate, pair, seeded, written
 from tests.plugin.oracle import reference

@@ -9,12 +9,10 @@ import pytest
 from outlines.types import CFG, Regex
 from pydantic import BaseModel, Field
 
-import outlines_phi
-from outlines_phi import AutoPhi, Thinking
-from outlines_phi.guides import machine_guide
+from outlines_phi import AutoPhi, Generator, PhiTransformers, Thinking, from_transformers
+from outlines_phi.guides import Table, machine_guide
 from outlines_phi.guides.grammar import cfg_guide
 from outlines_phi.guides.phrases import ban_language
-from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 
 PROMPT = "Names: "
@@ -36,8 +34,8 @@ cases = pytest.mark.parametrize("name", CASES)
 
 
 @pytest.fixture(scope="module")
-def model() -> outlines_phi.PhiTransformers:
-    return outlines_phi.from_transformers(*bundled.load())
+def model() -> PhiTransformers:
+    return from_transformers(*bundled.load())
 
 
 @pytest.fixture
@@ -50,17 +48,17 @@ def bounded(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return bound
 
 
-def drawn(model: outlines_phi.PhiTransformers, name: str) -> Iterator[tuple[list[str], Table]]:
+def drawn(model: PhiTransformers, name: str) -> Iterator[tuple[list[str], Table]]:
     """Yield the texts of some seeded calls, and the table of the next one."""
     model.clear_cache()
     output_type, options = CASES[name]
-    generator = outlines_phi.Generator(model, output_type, phi="local", **options)
+    generator = Generator(model, output_type, phi="local", **options)
     for seed in range(4):
         yield generator.sample(PROMPT, 3, seed=seed, max_new_tokens=40).texts, generator.table.current
 
 
 @cases
-def test_draws_are_the_same(model: outlines_phi.PhiTransformers, name: str, bounded: Callable[[], None]) -> None:
+def test_draws_are_the_same(model: PhiTransformers, name: str, bounded: Callable[[], None]) -> None:
     before = [texts for texts, _ in drawn(model, name)]
     bounded()
     texts, tables = zip(*drawn(model, name), strict=True)
@@ -68,13 +66,11 @@ def test_draws_are_the_same(model: outlines_phi.PhiTransformers, name: str, boun
 
 
 @cases
-def test_replaced_guides_are_forgotten(
-    model: outlines_phi.PhiTransformers, name: str, bounded: Callable[[], None]
-) -> None:
+def test_replaced_guides_are_forgotten(model: PhiTransformers, name: str, bounded: Callable[[], None]) -> None:
     """With their trees, which are kept between calls; the first guide is that of the generator."""
     bounded()
     output_type, options = CASES[name]
-    generator = outlines_phi.Generator(model, output_type, phi=AutoPhi(share=0, candidates=1), **options)
+    generator = Generator(model, output_type, phi=AutoPhi(share=0, candidates=1), **options)
     met = []
     for _ in range(5):
         generator.sample(PROMPT, 2, max_new_tokens=40)
@@ -83,11 +79,9 @@ def test_replaced_guides_are_forgotten(
     assert len({*met}) > 3 and sum(each() is not None for each in met) <= 2
 
 
-def test_loops_of_hosts_begin_with_another_guide(
-    model: outlines_phi.PhiTransformers, bounded: Callable[[], None]
-) -> None:
+def test_loops_of_hosts_begin_with_another_guide(model: PhiTransformers, bounded: Callable[[], None]) -> None:
     bounded()
-    generator = outlines_phi.Generator(model, Names, phi=None)
+    generator = Generator(model, Names, phi=None)
     tables = []
     for _ in range(3):
         Names.model_validate_json(generator(PROMPT, max_new_tokens=60, do_sample=True))

@@ -10,9 +10,7 @@ import outlines
 import pytest
 from outlines.types import regex
 
-import outlines_phi
-from outlines_phi import AutoPhi, ExactPhi, LocalPhi, PhiTransformers
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import SMC, AutoPhi, ExactPhi, Generator, LocalPhi, PhiTransformers, UnsupportedError, generate, wrap
 from outlines_phi.plugin.generator import PhiGenerator
 from tests.plugin.gate import Gate
 from tests.plugin.loops import custom, pair, texts
@@ -24,7 +22,7 @@ NUMBER = regex("[0-9]{2,3}")
 
 @pytest.fixture(scope="module")
 def exact(model: PhiTransformers) -> PhiGenerator:
-    return outlines_phi.Generator(model, COLOUR, phi="exact")
+    return Generator(model, COLOUR, phi="exact")
 
 
 def test_it_is_a_generator_of_outlines(exact: PhiGenerator, model: PhiTransformers) -> None:
@@ -41,7 +39,7 @@ def test_it_is_a_generator_of_outlines(exact: PhiGenerator, model: PhiTransforme
 def test_a_text_alone_ends_where_it_can_only_end(model: PhiTransformers) -> None:
     """The law of a forced end is read for the weights alone, by whoever returns them."""
     three_digits, options = regex("[0-9]{3}"), {"seed": 6, "max_new_tokens": 9}
-    generator, hf = outlines_phi.Generator(model, three_digits, phi="local"), pair(model)
+    generator, hf = Generator(model, three_digits, phi="local"), pair(model)
     generated = partial(custom, hf, PROMPT, output_type=three_digits, phi="local", **options)
     generated()  # checks the model
     ways: dict[str, tuple[Callable[[], str], int]] = {
@@ -65,13 +63,13 @@ class TestSeeds:
     SEEDS = (7, 8, 7)
     WAYS: dict[str, dict[str, Any]] = {
         **{phi: {"phi": phi} for phi in ("auto", "exact", "local", "onestep", "learned", "dp-bigram")},
-        "particles": {"sampler": outlines_phi.SMC(particles=5)},
+        "particles": {"sampler": SMC(particles=5)},
         "drafted": {"phi": "local", "draft": "forced"},
     }
 
     @pytest.mark.parametrize("way", WAYS)
     def test_a_prompt_of_a_batch_has_the_draws_that_it_has_alone(self, way: str, model: PhiTransformers) -> None:
-        generator, keywords = outlines_phi.Generator(model, regex("[a-z]{2,4}")), self.WAYS[way]
+        generator, keywords = Generator(model, regex("[a-z]{2,4}")), self.WAYS[way]
         alone = [
             generator.sample(prompt, 6, seed=seed, **keywords).texts
             for prompt, seed in zip(self.PROMPTS, self.SEEDS, strict=True)
@@ -95,11 +93,11 @@ REFUSED: list[tuple[Callable[[PhiGenerator], Any], str]] = [
     (lambda g: g.sample(PROMPT, num_return_sequences=3), "its argument n, the number of draws"),
     (lambda g: g.sample(PROMPT, samples=3), r"samples cannot .* argument n of sample\(\)\)\.$"),
     *((lambda g, seed=seed: g.sample_batch(["a", "b", "c"], seed=seed), "seed") for seed in SEEDS),
-    (lambda g: outlines_phi.Generator(g.model, NUMBER, phi=None).sample(PROMPT), "phi='exact' or phi='local'"),
-    (lambda g: outlines_phi.Generator(g.model, None), "free text has nothing to correct"),
-    (lambda g: outlines_phi.Generator(g.model, COLOUR, max_new_tokens=5), "give it to the generator's call"),
-    (lambda g: outlines_phi.Generator(g.model, COLOUR, ph="exact"), "did you mean phi="),
-    (lambda g: outlines_phi.Generator(g.model, COLOUR, banned=["x"]), "give banned_phrases="),
+    (lambda g: Generator(g.model, NUMBER, phi=None).sample(PROMPT), "phi='exact' or phi='local'"),
+    (lambda g: Generator(g.model, None), "free text has nothing to correct"),
+    (lambda g: Generator(g.model, COLOUR, max_new_tokens=5), "give it to the generator's call"),
+    (lambda g: Generator(g.model, COLOUR, ph="exact"), "did you mean phi="),
+    (lambda g: Generator(g.model, COLOUR, banned=["x"]), "give banned_phrases="),
 ]
 
 
@@ -110,14 +108,14 @@ def test_refused(call: Callable[[PhiGenerator], Any], words: str, exact: PhiGene
 
 
 def test_a_stock_model_is_wrapped(stock: outlines.models.Transformers) -> None:
-    one, other = (outlines_phi.Generator(stock, COLOUR) for _ in range(2))
+    one, other = (Generator(stock, COLOUR) for _ in range(2))
     assert one.model is other.model is not stock
 
 
 def test_a_generator_takes_the_phi_of_its_model(model: PhiTransformers) -> None:
     """The value of ``phi``, which wrapping again keeps."""
-    masked, colours = outlines_phi.wrap(model, phi="local"), partial(outlines_phi.Generator, output_type=COLOUR)
-    choice = partial(outlines_phi.generate.choice, choices=["a", "b"])
-    assert colours(masked).phi == choice(masked).phi == colours(outlines_phi.wrap(masked)).phi == LocalPhi()
+    masked, colours = wrap(model, phi="local"), partial(Generator, output_type=COLOUR)
+    choice = partial(generate.choice, choices=["a", "b"])
+    assert colours(masked).phi == choice(masked).phi == colours(wrap(masked)).phi == LocalPhi()
     assert colours(model).phi == choice(model).phi == AutoPhi()
-    assert colours(masked, phi=None).phi is outlines_phi.wrap(masked, phi=None).phi is None
+    assert colours(masked, phi=None).phi is wrap(masked, phi=None).phi is None

@@ -9,9 +9,17 @@ from typing import Any
 import pytest
 from outlines.types import CFG
 
-import outlines_phi
-from outlines_phi import SMC, LearnedPhi, PhiTransformers, StateValues, generate, samplers
-from outlines_phi.errors import GrammarError, UnsupportedError
+from outlines_phi import (
+    SMC,
+    Generator,
+    GrammarError,
+    LearnedPhi,
+    PhiTransformers,
+    StateValues,
+    UnsupportedError,
+    generate,
+    samplers,
+)
 from outlines_phi.guides import CFGGuide, FSMGuide, read_grammar
 from outlines_phi.guides.grammar.notation.reader import dyck
 from outlines_phi.plugin.call import ESTIMATORS
@@ -32,7 +40,7 @@ def balanced(text: str) -> bool:
 @pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
 @pytest.mark.parametrize("phi", [name for name in ESTIMATORS if name != "lookahead"])
 def test_every_estimator_draws_of_a_grammar(phi: str, model: PhiTransformers) -> None:
-    draws = outlines_phi.Generator(model, BRACKETS, phi=phi).sample(PROMPT, n=20, max_new_tokens=BUDGET, seed=1)
+    draws = Generator(model, BRACKETS, phi=phi).sample(PROMPT, n=20, max_new_tokens=BUDGET, seed=1)
     assert draws.failures == 0 and all(balanced(text) for text in draws.texts) and len(set(draws.texts)) > 5
 
 
@@ -41,9 +49,9 @@ def test_doors(model: PhiTransformers) -> None:
     written = [
         model(PROMPT, BRACKETS, phi="exact", **limits),
         model(PROMPT, BRACKETS, phi=None, banned_phrases=["[["], **limits),
-        outlines_phi.Generator(model, BRACKETS, phi=None)(PROMPT, **limits),
-        outlines_phi.Generator(model, CFGGuide.of(read_grammar(dyck(2)), model.lm.vocabulary))(PROMPT, **limits),
-        *outlines_phi.Generator(model, BRACKETS).batch([PROMPT, "Answer: "], **limits),
+        Generator(model, BRACKETS, phi=None)(PROMPT, **limits),
+        Generator(model, CFGGuide.of(read_grammar(dyck(2)), model.lm.vocabulary))(PROMPT, **limits),
+        *Generator(model, BRACKETS).batch([PROMPT, "Answer: "], **limits),
         "".join(model.stream(PROMPT, BRACKETS, phi="exact", **limits)),
         "".join(model.stream(PROMPT, BRACKETS, phi="local", **limits)),
         generate.cfg(model, dyck(2), phi="exact")(PROMPT, max_tokens=BUDGET),
@@ -61,13 +69,13 @@ def test_grammars_that_were_read_are_output_types(model: PhiTransformers) -> Non
     written = [
         model(PROMPT, pairs, **limits),
         model(PROMPT, pairs, phi="exact", banned_phrases=["[["], **limits),
-        *outlines_phi.Generator(model, pairs, phi="local").batch([PROMPT, "Answer: "], **limits),
+        *Generator(model, pairs, phi="local").batch([PROMPT, "Answer: "], **limits),
         "".join(model.stream(PROMPT, pairs, phi="exact", **limits)),
         generate.cfg(model, pairs, phi="exact")(PROMPT, max_tokens=BUDGET),
     ]
     assert all(text and balanced(text) for text in written)
     digits = read_grammar('root ::= d{2} ("-" d)?\nd ::= [0-9]', dialect="gbnf")
-    draws = outlines_phi.Generator(model, digits, phi="dp").sample(PROMPT, n=5, seed=0, **limits)
+    draws = Generator(model, digits, phi="dp").sample(PROMPT, n=5, seed=0, **limits)
     assert all(re.fullmatch("[0-9]{2}(-[0-9])?", text) for text in draws.texts) and draws.values == draws.texts
     assert isinstance(model.table(digits).guide, FSMGuide) and isinstance(model.table(pairs).guide, CFGGuide)
     assert model.table(pairs) is model.table(
@@ -81,7 +89,7 @@ def test_grammars_that_were_read_are_output_types(model: PhiTransformers) -> Non
 
 def test_what_is_known_without_drawing(model: PhiTransformers) -> None:
     few = CFG('start: "(" middle ")" | "[" "]"\nmiddle: "[" "]" |')
-    generator = outlines_phi.Generator(model, few, phi="exact")
+    generator = Generator(model, few, phi="exact")
     shares = generator.probabilities(PROMPT, max_new_tokens=8)
     best = generator.mode(PROMPT, top=2, max_new_tokens=8)
     assert set(shares) == {"()", "[]", "([])"} and math.isclose(sum(shares[text].p for text in shares), 1, abs_tol=0.01)
@@ -93,4 +101,4 @@ def test_what_is_learned_of_a_grammar_stays_with_the_model(model: PhiTransformer
     with pytest.raises(
         UnsupportedError, match="A CFGGuide has no fingerprint.* phi='learned', which keeps it with this one"
     ):
-        outlines_phi.Generator(model, BRACKETS, phi=LearnedPhi(StateValues())).sample(PROMPT, max_new_tokens=BUDGET)
+        Generator(model, BRACKETS, phi=LearnedPhi(StateValues())).sample(PROMPT, max_new_tokens=BUDGET)

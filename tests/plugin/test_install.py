@@ -23,9 +23,17 @@ from outlines.types import regex
 from outlines.types.dsl import Choice
 from pydantic import BaseModel
 
-import outlines_phi
-from outlines_phi import ExactPhi, PhiTransformers
-from outlines_phi.errors import UnsupportedError
+from outlines_phi import (
+    ExactPhi,
+    Generator,
+    PhiTransformers,
+    UnsupportedError,
+    generate,
+    install,
+    samplers,
+    uninstall,
+    wrap,
+)
 from outlines_phi.lm import bundled
 from outlines_phi.plugin import install as install_module
 from outlines_phi.plugin.processor import MaskLogitsProcessor
@@ -45,9 +53,9 @@ class Answer(BaseModel):
 
 @pytest.fixture
 def installed() -> Iterator[None]:
-    outlines_phi.install()
+    install()
     yield
-    outlines_phi.uninstall()
+    uninstall()
 
 
 def names() -> dict[str, dict[str, Any]]:
@@ -71,21 +79,21 @@ def repeated(call: Callable[[], None]) -> None:
 class TestBindings:
     def test_both_are_idempotent_and_uninstall_restores_the_very_same_objects(self) -> None:
         before = names()
-        outlines_phi.uninstall()
+        uninstall()
         assert same(before, names())
-        outlines_phi.install()
+        install()
         inside = names()
-        outlines_phi.install()
+        install()
         assert same(inside, names()) and not same(before, inside)
         for _ in range(2):
-            outlines_phi.uninstall()
+            uninstall()
             assert same(before, names())
 
     def test_only_what_is_named_changes(self) -> None:
         before = names()
-        outlines_phi.install()
+        install()
         after = names()
-        outlines_phi.uninstall()
+        uninstall()
         changed = {
             f"{module}.{key}"
             for module in after.keys() - {"outlines.generate", "outlines.samplers"}
@@ -104,19 +112,19 @@ class TestBindings:
         )
         exec("from outlines.samplers import multinomial, greedy, beam_search\nfrom outlines import Generator", space)
         assert space["generate"] is outlines.generate and space["json"] is outlines.generate.json
-        assert space["greedy"] is outlines_phi.samplers.greedy
+        assert space["greedy"] is samplers.greedy
         assert importlib.import_module("outlines.generate") is outlines.generate
         assert importlib.util.find_spec("outlines.generate") is not None
         assert "phi" in inspect.signature(space["Generator"]).parameters
-        for name in outlines_phi.generate.__all__:
-            ours, theirs = getattr(outlines_phi.generate, name), getattr(outlines.generate, name)
+        for name in generate.__all__:
+            ours, theirs = getattr(generate, name), getattr(outlines.generate, name)
             assert inspect.signature(ours) == inspect.signature(theirs) and theirs.__doc__ == ours.__doc__
 
     def test_many_threads(self) -> None:
         before = names()
-        works = [partial(repeated, outlines_phi.install if i % 2 else outlines_phi.uninstall) for i in range(8)]
+        works = [partial(repeated, install if i % 2 else uninstall) for i in range(8)]
         assert together(*works) == [None] * 8
-        outlines_phi.uninstall()
+        uninstall()
         assert same(before, names())
 
 
@@ -128,40 +136,40 @@ class TestRefused:
         with pytest.raises(
             UnsupportedError, match=rf"knows outlines 1\.3 and later, below 2\.0.*outlines {version} is"
         ):
-            outlines_phi.install()
+            install()
         assert same(before, names())
 
     @pytest.mark.parametrize("version", ["1.3.0", "1.10.0rc1", "1.3.3.dev0+local"])
     def test_a_version_that_is_known(self, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
-        outlines_phi.install()
-        outlines_phi.uninstall()
+        install()
+        uninstall()
 
     def test_a_generator_of_another_signature(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(install_module, "PARAMETERS", ("model", "output_type"))
         with pytest.raises(UnsupportedError, match="whose Generator takes"):
-            outlines_phi.install()
+            install()
         assert outlines.Generator is STOCK
 
     def test_somebody_else_was_there_before(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(outlines.applications, "Generator", len)
         with pytest.raises(UnsupportedError, match=r"Undo what put outlines\.Generator there"):
-            outlines_phi.install()
+            install()
         monkeypatch.undo()
         monkeypatch.setitem(sys.modules, "outlines.generate", ModuleType("outlines.generate"))
         with pytest.raises(UnsupportedError, match=r"Undo what put outlines\.generate there"):
-            outlines_phi.install()
+            install()
         assert outlines.Generator is STOCK and not hasattr(outlines, "samplers")
 
     def test_somebody_else_came_after(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        outlines_phi.install()
+        install()
         ours = outlines.Generator
         outlines.generator.Generator = len
         with pytest.raises(UnsupportedError, match="Undo what replaced something of what install"):
-            outlines_phi.uninstall()
+            uninstall()
         assert outlines.Generator is ours and outlines.generate
         outlines.generator.Generator = ours
-        outlines_phi.uninstall()
+        uninstall()
         assert outlines.generator.Generator is STOCK
 
 
@@ -194,9 +202,9 @@ class TestGenerator:
 
     def test_calls_of_the_stock_model_are_as_ever(self, stock: Transformers) -> None:
         text = seeded(stock, PROMPT, NUMBER, max_new_tokens=9)
-        outlines_phi.uninstall()
+        uninstall()
         assert text == seeded(stock, PROMPT, NUMBER, max_new_tokens=9)
-        outlines_phi.install()
+        install()
         with pytest.raises(ValueError, match="phi"):
             stock(PROMPT, NUMBER, max_new_tokens=9, phi="exact")
 
@@ -204,15 +212,12 @@ class TestGenerator:
         generator = outlines.Generator(model, NUMBER, phi=ExactPhi(tolerance=1e-6))
         assert generator.model is model and generator.phi == ExactPhi(tolerance=1e-6)
         assert isinstance(outlines.Generator(model, NUMBER)(PROMPT, phi="exact"), str)
-        always = outlines_phi.wrap(model, phi="exact")
+        always = wrap(model, phi="exact")
         assert outlines.Generator(always, NUMBER, phi=None).phi is None, "an explicit None is not the model's default"
-        processor = outlines_phi.Generator(model, NUMBER).logits_processor
+        processor = Generator(model, NUMBER).logits_processor
         by_processor = outlines.Generator(model, processor=processor, phi="exact")
         assert isinstance(by_processor.logits_processor, MaskLogitsProcessor)
-        assert (
-            by_processor.sample(PROMPT, 3, seed=1).values
-            == outlines_phi.Generator(model, NUMBER).sample(PROMPT, 3, seed=1).texts
-        )
+        assert by_processor.sample(PROMPT, 3, seed=1).values == Generator(model, NUMBER).sample(PROMPT, 3, seed=1).texts
 
     def test_applications(self, stock: Transformers, model: PhiTransformers) -> None:
         template = outlines.Template.from_string("Question: is the {{ it }} open? Answer: ")

@@ -13,10 +13,22 @@ import numpy as np
 import pytest
 from transformers import GenerationConfig
 
-import outlines_phi
-from outlines_phi import BannedPhrases, ExactPhi, LocalPhi, OneStepPhi, PhiTransformers, SamplingSettings
+from outlines_phi import (
+    SMC,
+    AutoPhi,
+    BannedPhrases,
+    ExactPhi,
+    Generator,
+    LocalPhi,
+    LookaheadPhi,
+    OneStepPhi,
+    PhiTransformers,
+    SamplingSettings,
+    UnsupportedError,
+    custom_generate,
+    wrap,
+)
 from outlines_phi.cli.app import command
-from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.phrases.phrase_guide import BanningGuide
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.call import Call, CallOptions, Correction, resolve_phi
@@ -24,8 +36,6 @@ from outlines_phi.plugin.choices import DEFAULTS, FIELDS, INSTALLED, MISFITS, OP
 from outlines_phi.plugin.generator import KEYWORDS
 from outlines_phi.plugin.hosts.vllm_server.served_call import ServedCall
 from outlines_phi.plugin.processor import MaskLogitsProcessor
-from outlines_phi.sampling.ancestral import SMC
-from outlines_phi.sampling.phi_options import AutoPhi, LookaheadPhi
 from tests.plugin.loops import custom
 
 SETTINGS = {field.name for field in fields(SamplingSettings)}
@@ -126,7 +136,7 @@ class TestTheOneTable:
         assert set(USED) - set(KEYWORDS) == per_call
 
     def test_custom_generate(self) -> None:
-        keywords = signature(outlines_phi.custom_generate).parameters
+        keywords = signature(custom_generate).parameters
         assert set(USED) - keywords.keys() == {
             "max_new_tokens",
             "ends",
@@ -322,7 +332,7 @@ class TestCalls:
 
 def test_a_generator_keeps_the_options_of_the_model_beside_a_level(model: PhiTransformers) -> None:
     chosen = ExactPhi(width=7)
-    assert outlines_phi.Generator(outlines_phi.wrap(model, phi=chosen, banned_phrases=EXACT), WORDS).phi == chosen
+    assert Generator(wrap(model, phi=chosen, banned_phrases=EXACT), WORDS).phi == chosen
 
 
 @pytest.mark.parametrize("door", MISFITS)
@@ -334,6 +344,6 @@ def test_what_asks_for_nothing_fits_everywhere(door: str) -> None:
             if not misfit.strict:
                 for value in idle:
                     refuse_misfits(door, {name: value}, **said)
-            with pytest.raises(outlines_phi.UnsupportedError, match=r"^[^{]*\.$") as refused:
+            with pytest.raises(UnsupportedError, match=r"^[^{]*\.$") as refused:
                 refuse_misfits(door, {name: "something"}, **said)
             assert name in str(refused.value) or door in str(refused.value)

@@ -19,8 +19,7 @@ from outlines.types import email, hex_str, integer, regex
 from outlines.types.dsl import at_least, between, either, exactly, optional
 from pydantic import BaseModel
 
-import outlines_phi
-from outlines_phi import PhiTransformers
+from outlines_phi import PhiTransformers, wrap
 
 LONG = ["local", "onestep"]
 
@@ -126,4 +125,4 @@ def options_of(phi: str | None) -> dict[str, Any]:
 def test_types(prompt: str, output_type: Any, holds: Holds, phi: str | None, model: PhiTransformers) -> None:
     options = options_of(phi)
     assert holds(model(prompt, output_type, **options))
-    assert holds(outlines_phi.wrap(model, phi=options.pop("phi"))(prompt, output_type, **options))
+    assert holds(wrap(model, phi=options.pop("phi"))(prompt, output_type, **options))

@@ -15,8 +15,7 @@ import torch
 from outlines.types import regex
 from outlines.types.dsl import JsonSchema
 
-import outlines_phi
-from outlines_phi import PhiTransformers
+from outlines_phi import PhiTransformers, Vocabulary, from_transformers
 from outlines_phi.errors import ModelError, UnsupportedError
 from outlines_phi.guides import FSMGuide, JSONGuide, Table
 from outlines_phi.guides.guide import DEAD, DONE
@@ -24,7 +23,6 @@ from outlines_phi.lm import bundled
 from outlines_phi.numerics.cache import kept_rows
 from outlines_phi.plugin.processor import MaskLogitsProcessor, Prefix, PrefixTree, Step
 from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.plugin.loops import seeded
 
 CPU = torch.device("cpu")
@@ -50,7 +48,7 @@ class TestParity:
         (hf_model, tokenizer), other = bundled.load(), bundled.load()
         for each in (hf_model, other[0]):
             each.generation_config.eos_token_id = [tokenizer.pad_token_id, tokenizer.eos_token_id]
-        wrapped, plain = outlines_phi.from_transformers(hf_model, tokenizer), outlines.from_transformers(*other)
+        wrapped, plain = from_transformers(hf_model, tokenizer), outlines.from_transformers(*other)
         assert wrapped.lm.vocabulary.eos_ids == (tokenizer.eos_token_id, tokenizer.pad_token_id)
         for seed in range(3):
             ours, theirs = (seeded(each, PROMPT, int, seed=seed, max_new_tokens=9) for each in (wrapped, plain))
@@ -132,7 +130,7 @@ class TestProcessor:
         assert not processor(row, last - torch.inf).isnan().any()
 
     def test_a_generator_of_another_vocabulary_is_refused(self, model: PhiTransformers) -> None:
-        other = outlines_phi.Vocabulary.from_tokens(["a", "b", "<eos>"], 2)
+        other = Vocabulary.from_tokens(["a", "b", "<eos>"], 2)
         processor = MaskLogitsProcessor(Table(FSMGuide.from_automaton(compile_regex("a|b"), other)))
         for phi in ("exact", None):
             with pytest.raises(UnsupportedError, match="another vocabulary"):

@@ -11,8 +11,19 @@ import outlines
 import pytest
 from outlines.types import regex
 
-import outlines_phi
-from outlines_phi import SMC, Effort, ExactPhi, PhiTransformers, Progress, UnsupportedError, generate, samplers
+from outlines_phi import (
+    SMC,
+    BudgetError,
+    Effort,
+    ExactPhi,
+    Generator,
+    PhiTransformers,
+    Progress,
+    UnsupportedError,
+    audit,
+    generate,
+    samplers,
+)
 from outlines_phi.errors import InterruptedDraws
 from outlines_phi.lm import watch
 from outlines_phi.plugin import streaming as module
@@ -43,26 +54,24 @@ DOORS: dict[str, tuple[Door, int]] = {
     "model, free": (lambda m, p: m(QUESTION, banned_phrases=["yes"], progress=p, **N3), 3),
     "batch": (lambda m, p: m.batch([QUESTION, "Answer: "], WORD, phi="exact", progress=p, **N3), 6),
     "outlines.Generator": (lambda m, p: outlines.Generator(m, WORD)(QUESTION, phi="exact", progress=p, **N3), 3),
-    "Generator": (lambda m, p: outlines_phi.Generator(m, WORD)(QUESTION, progress=p, **N3), 3),
-    "sample": (lambda m, p: outlines_phi.Generator(m, WORD, phi="exact").sample(QUESTION, 5, progress=p), 5),
-    "sample_batch": (lambda m, p: outlines_phi.Generator(m, WORD).sample_batch([QUESTION, "A"], 2, progress=p), 4),
+    "Generator": (lambda m, p: Generator(m, WORD)(QUESTION, progress=p, **N3), 3),
+    "sample": (lambda m, p: Generator(m, WORD, phi="exact").sample(QUESTION, 5, progress=p), 5),
+    "sample_batch": (lambda m, p: Generator(m, WORD).sample_batch([QUESTION, "A"], 2, progress=p), 4),
     "drafts": (
-        lambda m, p: outlines_phi.Generator(m, WORD).sample(QUESTION, 4, phi="local", draft="tree", progress=p),
+        lambda m, p: Generator(m, WORD).sample(QUESTION, 4, phi="local", draft="tree", progress=p),
         4,
     ),
     "particles": (
-        lambda m, p: outlines_phi.Generator(m, WORD).sample(QUESTION, 2, sampler=SMC(particles=4), progress=p),
+        lambda m, p: Generator(m, WORD).sample(QUESTION, 2, sampler=SMC(particles=4), progress=p),
         2,
     ),
     "resampled": (
-        lambda m, p: outlines_phi.Generator(m, WORD).sample(
-            QUESTION, 2, sampler=SMC(particles=4, resample="ess"), progress=p
-        ),
+        lambda m, p: Generator(m, WORD).sample(QUESTION, 2, sampler=SMC(particles=4, resample="ess"), progress=p),
         2,
     ),
-    "probabilities": (lambda m, p: outlines_phi.Generator(m, Answer).probabilities(QUESTION, progress=p), 0),
-    "mode": (lambda m, p: outlines_phi.Generator(m, Answer).mode(QUESTION, 2, progress=p), 2),
-    "audit": (lambda m, p: outlines_phi.audit((m, WORD), [QUESTION, "A"], 4, bounds_tokens=50, progress=p), 8),
+    "probabilities": (lambda m, p: Generator(m, Answer).probabilities(QUESTION, progress=p), 0),
+    "mode": (lambda m, p: Generator(m, Answer).mode(QUESTION, 2, progress=p), 2),
+    "audit": (lambda m, p: audit((m, WORD), [QUESTION, "A"], 4, bounds_tokens=50, progress=p), 8),
     "custom_generate": (custom, 3),
     "classic": (lambda m, p: generate.format(m, WORD, samplers.multinomial(3), phi="exact")(QUESTION, progress=p), 3),
 }
@@ -81,7 +90,7 @@ def test_every_door_tells_how_far_it_has_come(name: str, fresh: PhiTransformers)
 
 
 def test_draws_are_the_same(model: PhiTransformers) -> None:
-    generator = outlines_phi.Generator(model, WORD)
+    generator = Generator(model, WORD)
     for phi in ("exact", "auto", "local"):
         told: list[Progress] = []
         draws = generator.sample(QUESTION, 6, phi=phi, seed=3, progress=told.append)
@@ -92,7 +101,7 @@ def test_draws_are_the_same(model: PhiTransformers) -> None:
 
 
 def test_what_is_told_may_raise_and_the_next_call_works(fresh: PhiTransformers) -> None:
-    generator = outlines_phi.Generator(fresh, WORD, phi="exact")
+    generator = Generator(fresh, WORD, phi="exact")
 
     def stop(progress: Progress) -> None:
         if progress.calls > 2:
@@ -127,14 +136,14 @@ def test_only_what_can_be_told_is_taken(call: Callable[..., Any], words: str, mo
 
 def test_bars(model: PhiTransformers, capsys: pytest.CaptureFixture[str]) -> None:
     """Of draws, of calls where nothing is drawn; closed where the call fails."""
-    generator, answers = outlines_phi.Generator(model, WORD, phi="exact"), outlines_phi.Generator(model, Answer)
+    generator, answers = Generator(model, WORD, phi="exact"), Generator(model, Answer)
     generator.sample(QUESTION, 7, seed=1, progress=True)
     shown = capsys.readouterr()
     assert "7/7" in shown.err and "attempts" in shown.err and "log Phi in [" in shown.err and not shown.out
     found = answers.probabilities(QUESTION, seed=1, progress=True)
     assert f"{found.counts.calls} calls" in capsys.readouterr().err
     hasty = ExactPhi(effort=Effort(attempts=1, tokens=1), width=1)
-    with pytest.raises(outlines_phi.BudgetError):
+    with pytest.raises(BudgetError):
         generator.sample(QUESTION, 50, phi=hasty, seed=1, progress=True)
     assert capsys.readouterr().err.endswith("\n")
 
@@ -157,7 +166,7 @@ def test_exact_draws_that_do_not_end_soon_say_so_once(
     time, given = count(step=0.1), {name: value for name, value in options.items() if name != "slow"}
     monkeypatch.setattr(watch, "now", lambda: next(time))
     monkeypatch.setattr(module, "SLOW", options.get("slow", 0.3))
-    outlines_phi.Generator(model, WORD).sample_batch([QUESTION, "A"], 30, seed=1, **given)
+    Generator(model, WORD).sample_batch([QUESTION, "A"], 30, seed=1, **given)
     said = [record.getMessage() for record in logged]
     assert len(said) == (options not in QUIET)
     for line in said:
@@ -168,7 +177,7 @@ def test_exact_draws_that_do_not_end_soon_say_so_once(
 
 
 def test_ctrl_c_hands_over_typed_values(fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = outlines_phi.Generator(fresh, Literal[1, 22, 333], phi="exact")
+    generator = Generator(fresh, Literal[1, 22, 333], phi="exact")
     read = Attempts._read_in_order
 
     def interrupted(self: Attempts) -> None:

@@ -13,11 +13,9 @@ from outlines.generator import BlackBoxGenerator
 from outlines.models.base import AsyncModel, Model
 from outlines.models.transformers import Transformers, TransformerTokenizer
 
-import outlines_phi
-from outlines_phi import from_language_model
+from outlines_phi import Generator, audit, ban, from_language_model, from_transformers, generate, wrap
 from outlines_phi.errors import UnsupportedError, VocabularyError
-from outlines_phi.lm import bundled
-from outlines_phi.lm.table_model import TableModel
+from outlines_phi.lm import TableModel, bundled
 from outlines_phi.plugin.mistakes import REFUSED
 from outlines_phi.plugin.wrapping import HOSTS, OwnModel
 from tests.languages import VOCABULARY
@@ -32,10 +30,10 @@ FOREIGN = [
 """Every model class of the installed Outlines but those that are wrapped."""
 
 DOORS: dict[str, Callable[[Any], object]] = {
-    "wrap": outlines_phi.wrap,
-    "Generator": lambda model: outlines_phi.Generator(model, COLOUR),
-    "generate": lambda model: outlines_phi.generate.choice(model, ["a"]),
-    "audit": lambda model: outlines_phi.audit((model, COLOUR), "red"),
+    "wrap": wrap,
+    "Generator": lambda model: Generator(model, COLOUR),
+    "generate": lambda model: generate.choice(model, ["a"]),
+    "audit": lambda model: audit((model, COLOUR), "red"),
 }
 
 at_every_door = pytest.mark.parametrize("door", DOORS.values(), ids=list(DOORS))
@@ -125,7 +123,7 @@ UNCORRECTABLE = pytest.mark.parametrize(
 class TestUncorrectable:
     def test_plain_calls_are_those_of_stock_outlines(self, made: Any, error: Any, message: str) -> None:
         stock = outlines.from_transformers(*made())
-        wrapped = outlines_phi.wrap(stock)
+        wrapped = wrap(stock)
         options = {"max_new_tokens": 12, "do_sample": True}
         for call in (
             lambda model: model("red", COLOUR, **options),
@@ -142,7 +140,7 @@ class TestUncorrectable:
     ) -> None:
         hf_model, tokenizer = made()
         stock = outlines.from_transformers(hf_model, tokenizer)
-        model = outlines_phi.wrap(stock)
+        model = wrap(stock)
         for call in (
             lambda: model("red", COLOUR, phi="exact"),
             lambda: model("red", COLOUR, phi="exact"),  # it is not forgotten
@@ -150,11 +148,11 @@ class TestUncorrectable:
             lambda: outlines.Generator(model, COLOUR)("red", phi="auto"),
             lambda: model("red", banned_phrases=["green"]),
             lambda: list(model.stream("red", COLOUR, phi="local")),
-            lambda: outlines_phi.Generator(model, COLOUR),
-            lambda: outlines_phi.wrap(stock, phi="exact"),
-            lambda: outlines_phi.wrap(stock, banned_phrases=["green"]),
-            lambda: outlines_phi.ban(stock, ["green"]),
-            lambda: outlines_phi.from_transformers(hf_model, tokenizer),
+            lambda: Generator(model, COLOUR),
+            lambda: wrap(stock, phi="exact"),
+            lambda: wrap(stock, banned_phrases=["green"]),
+            lambda: ban(stock, ["green"]),
+            lambda: from_transformers(hf_model, tokenizer),
         ):
             with pytest.raises(error, match=message):
                 call()
@@ -162,7 +160,7 @@ class TestUncorrectable:
 
 def test_what_was_mended_is_corrected() -> None:
     hf_model, tokenizer = unresized()
-    model = outlines_phi.wrap(outlines.from_transformers(hf_model, tokenizer))
+    model = wrap(outlines.from_transformers(hf_model, tokenizer))
     assert isinstance(model.tokenizer, TransformerTokenizer)
     before = outlines.Generator(model, COLOUR)
     hf_model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
@@ -172,12 +170,12 @@ def test_what_was_mended_is_corrected() -> None:
 
 def test_a_model_in_training_mode_is_wrapped() -> None:
     hf_model, tokenizer = bundled.load()
-    model = outlines_phi.wrap(outlines.from_transformers(hf_model.train(), tokenizer))
+    model = wrap(outlines.from_transformers(hf_model.train(), tokenizer))
     assert model("red", COLOUR, max_new_tokens=12) in ("red", "green")
     with pytest.raises(UnsupportedError, match=r"call model\.eval\(\) first"):
         model("red", COLOUR, phi="exact")
     hf_model.eval()
-    assert model("red", COLOUR, phi="exact", seed=1) == outlines_phi.from_transformers(*bundled.load())(
+    assert model("red", COLOUR, phi="exact", seed=1) == from_transformers(*bundled.load())(
         "red", COLOUR, phi="exact", seed=1
     )
 

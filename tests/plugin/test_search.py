@@ -10,9 +10,7 @@ import outlines
 import pytest
 from outlines.types import regex
 
-import outlines_phi
-from outlines_phi import BudgetError, Effort, ExactPhi, PhiTransformers
-from outlines_phi.errors import EmptyLanguageError, UnsupportedError
+from outlines_phi import BudgetError, Effort, EmptyLanguageError, ExactPhi, Generator, PhiTransformers, UnsupportedError
 from outlines_phi.lm import watch
 from outlines_phi.phi.tree import best_first
 from outlines_phi.plugin.generator import PhiGenerator
@@ -31,7 +29,7 @@ BUDGET = 12
 
 @pytest.fixture
 def generator(fresh: PhiTransformers) -> PhiGenerator:
-    return outlines_phi.Generator(fresh, ANSWER)
+    return Generator(fresh, ANSWER)
 
 
 def law_of(model: PhiTransformers, **settings: Any) -> Reference:
@@ -74,7 +72,7 @@ class TestProbabilities:
 
     def test_few_prefixes_of_a_record_decide(self, fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
         """A call takes what may count, not all that it has room for."""
-        characters, spent = outlines_phi.Generator(fresh, Character), []
+        characters, spent = Generator(fresh, Character), []
         for left in (best_first.LEFT, 0.0):
             monkeypatch.setattr(best_first, "LEFT", left)
             found = characters.probabilities("Character: Aria is a brave elf. JSON: ", tolerance=0.01, seed=0)
@@ -127,9 +125,9 @@ class TestMode:
         with pytest.raises(BudgetError, match="used its 30 model tokens"):
             fresh(CHARACTER, Character, phi=hasty, do_sample=False)
         with pytest.raises(BudgetError, match="used its 30 model tokens"):
-            outlines_phi.Generator(fresh, Character, phi=hasty).mode(CHARACTER)
-        loose = outlines_phi.Generator(fresh, Character).mode(CHARACTER, tolerance=1.0, seed=0)
-        tight = outlines_phi.Generator(fresh, Character).mode(CHARACTER, seed=0)
+            Generator(fresh, Character, phi=hasty).mode(CHARACTER)
+        loose = Generator(fresh, Character).mode(CHARACTER, tolerance=1.0, seed=0)
+        tight = Generator(fresh, Character).mode(CHARACTER, seed=0)
         assert loose.counts.tokens <= tight.counts.tokens and loose.gap <= math.log(2)
         assert fresh(CHARACTER, Character, phi=ExactPhi(tolerance=0.5), do_sample=False)
 
@@ -139,7 +137,7 @@ def test_seconds_end_a_search(door: str, fresh: PhiTransformers, monkeypatch: py
     """Every look at the clock takes a second."""
     time = iter(range(10**6))
     monkeypatch.setattr(watch, "now", lambda: float(next(time)))
-    generator = outlines_phi.Generator(fresh, regex("[a-z ]{9,12}"))
+    generator = Generator(fresh, regex("[a-z ]{9,12}"))
     with pytest.raises(BudgetError, match="its 3 s were over") as caught:
         getattr(generator, door)("Story: Aria is a ", effort=Effort(seconds=3))
     assert caught.value.partial[0].log_z_bounds[1] <= 0

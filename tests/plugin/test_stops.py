@@ -16,8 +16,19 @@ import torch
 from outlines.types import JsonSchema, Regex
 from pydantic import BaseModel
 
-import outlines_phi
-from outlines_phi import SMC, BannedPhrases, Special, UnsupportedError, from_language_model, generate
+from outlines_phi import (
+    SMC,
+    BannedPhrases,
+    ExactPhi,
+    Generator,
+    PhiTransformers,
+    Special,
+    Thinking,
+    UnsupportedError,
+    Vocabulary,
+    from_language_model,
+    generate,
+)
 from outlines_phi.errors import EmptyLanguageError, VocabularyError
 from outlines_phi.lm import TableModel
 from outlines_phi.plugin.hosts.vllm_server.phi_vllm import ServedModel
@@ -70,7 +81,7 @@ class TestLaw:
     @pytest.mark.parametrize("phi", ["exact", "auto"])
     def test_draws_are_from_it_and_masked_ones_and_those_of_whole_texts_are_not(self, name: str, phi: str) -> None:
         law, _ = self.law(WORDS, name == "stop_strings")
-        generator = outlines_phi.Generator(from_language_model(WORDS.lm, lambda text: PROMPT), WORDS.type, phi=phi)
+        generator = Generator(from_language_model(WORDS.lm, lambda text: PROMPT), WORDS.type, phi=phi)
         options = {"seed": 3, "max_new_tokens": WORDS.budget, name: list(WORDS.stops)}
 
         def drawn(**others: Any) -> list[Any]:
@@ -93,9 +104,9 @@ class TestLaw:
     )
     def test_weights_and_drafts(self, options: dict[str, Any]) -> None:
         law, phi = self.law(WORDS, False)
-        draws = outlines_phi.Generator(
-            from_language_model(WORDS.lm, lambda text: PROMPT), WORDS.type, stop=WORDS.stops
-        ).sample("", 600, seed=5, max_new_tokens=WORDS.budget, **options)
+        draws = Generator(from_language_model(WORDS.lm, lambda text: PROMPT), WORDS.type, stop=WORDS.stops).sample(
+            "", 600, seed=5, max_new_tokens=WORDS.budget, **options
+        )
         assert math.exp(draws.log_z) == pytest.approx(phi, rel=0.1)
         likeliest = max(law, key=lambda text: law[text])
         assert draws.expectation(lambda draw: (draw.text,) == likeliest) == pytest.approx(law[likeliest], abs=0.07)
@@ -104,7 +115,7 @@ class TestLaw:
     def test_probabilities_are_those_of_values(self, name: str) -> None:
         law, phi = self.law(WORDS, False)
         model = from_language_model(WORDS.lm, lambda text: PROMPT)
-        generator = outlines_phi.Generator(model, WORDS.type, **{name: WORDS.stops})
+        generator = Generator(model, WORDS.type, **{name: WORDS.stops})
         found = generator.probabilities("", tolerance=0.0, max_new_tokens=WORDS.budget)
         assert {(entry.value,): entry.p for entry in found.entries} == pytest.approx(law)
         assert found.complete and math.exp(found.log_z_bounds[0]) == pytest.approx(phi)
@@ -116,7 +127,7 @@ class TestLaw:
     @pytest.mark.parametrize("phi", ["exact", "lookahead"])
     def test_bans_beside(self, phi: str) -> None:
         model, ban = from_language_model(WORDS.lm, lambda text: PROMPT), BannedPhrases(["bc"], across_prompt=False)
-        generator = outlines_phi.Generator(model, WORDS.type, banned_phrases=ban, stop_strings=WORDS.stops)
+        generator = Generator(model, WORDS.type, banned_phrases=ban, stop_strings=WORDS.stops)
         draws = generator.sample("", DRAWS, seed=2, max_new_tokens=WORDS.budget, phi=phi)
         assert not any("bc" in text for text in draws.texts)
         if phi == "exact":
@@ -160,12 +171,12 @@ class TestLaw:
     def test_fields(self) -> None:
         """Named groups are fields as without stop strings."""
         model = from_language_model(WORDS.lm, lambda text: PROMPT)
-        generator = outlines_phi.Generator(model, Regex("(?P<one>a|b)x(?P<two>[ab]+)"), phi="fields", stop=["c"])
+        generator = Generator(model, Regex("(?P<one>a|b)x(?P<two>[ab]+)"), phi="fields", stop=["c"])
         draws = generator.sample("", 50, seed=1, max_new_tokens=6)
         assert {draw.blocks for draw in draws} == {2} and all("c" not in text for text in draws.texts)
         assert any(draw.token_ids[-1] != 0 for draw in draws)
         with pytest.raises(UnsupportedError, match="Leave stop strings out of phi='fields'"):
-            outlines_phi.Generator(model, Regex("[ab]"), phi="fields").sample("", stop="c")
+            Generator(model, Regex("[ab]"), phi="fields").sample("", stop="c")
 
 
 def law_after(lm: Any, ids: Ids) -> list[float]:
@@ -179,10 +190,10 @@ SUNDAY = Wanted(QUESTION, n=300, budget=6, words=ANSWERS, options={"phi": "exact
 
 
 @through(*DOORS)
-def test_every_door_takes_them(model: outlines_phi.PhiTransformers, door: Door) -> None:
+def test_every_door_takes_them(model: PhiTransformers, door: Door) -> None:
     """With the law of the values; ids that custom_generate returns have the last token whole."""
-    law = outlines_phi.Generator(model, SUNDAY.output_type, stop=STOPS).probabilities(QUESTION, **SUNDAY.limits)
-    whole = outlines_phi.Generator(model, SUNDAY.output_type).probabilities(QUESTION, **SUNDAY.limits)
+    law = Generator(model, SUNDAY.output_type, stop=STOPS).probabilities(QUESTION, **SUNDAY.limits)
+    whole = Generator(model, SUNDAY.output_type).probabilities(QUESTION, **SUNDAY.limits)
     assert law.log_z_bounds[0] > whole.log_z_bounds[1] + 0.5
     texts = door(model, SUNDAY.by(stop=STOPS))
     if door.__name__ == "custom_generate":
@@ -192,14 +203,14 @@ def test_every_door_takes_them(model: outlines_phi.PhiTransformers, door: Door) 
     assert p_value([(text,) for text in texts], {(entry.value,): entry.p for entry in law.entries}) > ALPHA
 
 
-def test_custom_generate_has_them_as_a_whole(model: outlines_phi.PhiTransformers) -> None:
+def test_custom_generate_has_them_as_a_whole(model: PhiTransformers) -> None:
     options = {"output_type": Literal[ANSWERS], "phi": "exact", "max_new_tokens": 6, "num_return_sequences": 20}
     hf = pair(model)
     (draws,) = custom(hf, QUESTION, stop_strings=STOPS, tokenizer=hf[1], return_dict_in_generate=True, **options).draws
     assert {draw.value for draw in draws} <= set(ANSWERS) and any(draw.text not in ANSWERS for draw in draws)
 
 
-def test_in_free_text_they_are_those_of_transformers(model: outlines_phi.PhiTransformers) -> None:
+def test_in_free_text_they_are_those_of_transformers(model: PhiTransformers) -> None:
     """Draws without a correction are the host's own; but for what transformers leaves in the text behind the string."""
     options = {"max_new_tokens": 5, "top_k": 3, "num_return_sequences": DRAWS}
     torch.manual_seed(1)
@@ -214,11 +225,11 @@ def test_in_free_text_they_are_those_of_transformers(model: outlines_phi.PhiTran
 
 @pytest.mark.parametrize("output_type", [None, Regex("[a-z ,.]{0,30}"), JsonSchema({"type": "string", "maxLength": 9})])
 @pytest.mark.parametrize("name", ["stop", "stop_strings"])
-def test_no_draw_goes_on_behind_one(model: outlines_phi.PhiTransformers, output_type: Any, name: str) -> None:
+def test_no_draw_goes_on_behind_one(model: PhiTransformers, output_type: Any, name: str) -> None:
     strings = (" on", "a", "ing ") if output_type is None or isinstance(output_type, Regex) else ("\n", " ", "t")
     options = {"max_new_tokens": 24, "seed": 2, "phi": "local", name: strings, "temperature": 1.5}
     ban = {"banned_phrases": ["it is"]} if output_type is None else {}
-    generator = outlines_phi.Generator(model, output_type, **ban)
+    generator = Generator(model, output_type, **ban)
     draws = generator.sample(QUESTION, 40, **options)
     cut = {True: 0, False: 0}
     for draw in draws:
@@ -237,11 +248,11 @@ def test_no_draw_goes_on_behind_one(model: outlines_phi.PhiTransformers, output_
 @pytest.mark.parametrize(("seed", "scale"), [(3176, 1.5), (3177, 4), (3203, 4)])
 def test_rounding_leaves_nothing_undecided(seed: int, scale: float) -> None:
     """A token of text that ends it may be the only free one, whose probability was a difference."""
-    vocabulary = outlines_phi.Vocabulary.from_tokens(["a", "c", "abc", "", "<e>", "b"], 4)
+    vocabulary = Vocabulary.from_tokens(["a", "c", "abc", "", "<e>", "b"], 4)
     model = from_language_model(TableModel.random(vocabulary, seed=seed, order=1, scale=scale), lambda text: (0,))
-    generator = outlines_phi.Generator(model, Regex("[ab]"), stop=["ab", "b"])
+    generator = Generator(model, Regex("[ab]"), stop=["ab", "b"])
     low, high = generator.probabilities("", tolerance=0, max_new_tokens=4).log_z_bounds
-    draws = generator.sample("", 9, phi=outlines_phi.ExactPhi(normalizers=9), seed=1, max_new_tokens=4)
+    draws = generator.sample("", 9, phi=ExactPhi(normalizers=9), seed=1, max_new_tokens=4)
     assert low == high and draws.log_normalizers == (pytest.approx(low, abs=1e-9),) * 9
 
 
@@ -249,33 +260,33 @@ class Record(BaseModel):
     a: int
 
 
-def test_values_are_read_without_them(model: outlines_phi.PhiTransformers) -> None:
-    generator = outlines_phi.Generator(model, Record, stop_strings=["\n", " !"])
+def test_values_are_read_without_them(model: PhiTransformers) -> None:
+    generator = Generator(model, Record, stop_strings=["\n", " !"])
     options = {"seed": 1, "max_new_tokens": 20, "phi": "local"}
     draws = generator.sample('{"a": 1}\n{"a": 2}\n', 30, **options)
     assert all(isinstance(draw.value, Record) and json.loads(draw.member or draw.text) for draw in draws)
-    named = outlines_phi.Generator(model, Record, stop=["}"])(QUESTION, **options)  # a member ends with it
+    named = Generator(model, Record, stop=["}"])(QUESTION, **options)  # a member ends with it
     assert Record.model_validate_json(named)
 
 
-def test_the_name_of_a_special_token(model: outlines_phi.PhiTransformers) -> None:
-    generator = outlines_phi.Generator(model, Literal[ANSWERS], stop=[model.hf_tokenizer.eos_token])
+def test_the_name_of_a_special_token(model: PhiTransformers) -> None:
+    generator = Generator(model, Literal[ANSWERS], stop=[model.hf_tokenizer.eos_token])
     assert generator.sample(QUESTION, 20, seed=1).texts == generator.sample(QUESTION, 20, seed=1, stop=None).texts
 
 
 REFUSED: list[tuple[Callable[[Any], Any], str]] = [
-    (lambda m: outlines_phi.Generator(m, outlines_phi.Thinking(Literal["a"], end=". "), stop="e."), "or Thinking another marker"),
-    (lambda m: outlines_phi.Generator(m, Regex("a"), stop="\ud800"), "expected a string of at least one character"),
-    (lambda m: outlines_phi.Generator(m, Regex("a,b"), stop=","), "Give other stop strings. Each text of the output type holds"),
-    (lambda m: outlines_phi.Generator(m, Regex("a"), stop=["x"], ends="open"), "ends='open' was given beside stop strings"),
-    (lambda m: outlines_phi.Generator(m, Regex("a"), stop="x").audit(QUESTION), "Leave stop= out of an audit"),
+    (lambda m: Generator(m, Thinking(Literal["a"], end=". "), stop="e."), "or Thinking another marker"),
+    (lambda m: Generator(m, Regex("a"), stop="\ud800"), "expected a string of at least one character"),
+    (lambda m: Generator(m, Regex("a,b"), stop=","), "Give other stop strings. Each text of the output type holds"),
+    (lambda m: Generator(m, Regex("a"), stop=["x"], ends="open"), "ends='open' was given beside stop strings"),
+    (lambda m: Generator(m, Regex("a"), stop="x").audit(QUESTION), "Leave stop= out of an audit"),
     (lambda m: m(QUESTION, stop="x", max_new_tokens=3), "Give stop_strings=, which stay in the text, or give phi= beside stop="),
     (
         lambda m: m(QUESTION, phi="lookahead", stop="x", banned_phrases=BannedPhrases(["it"], whole_word=True)),
         "whole_word=False",
     ),
     (lambda m: m(QUESTION, phi="exact", stop="x", do_sample=False), "do_sample=False was asked of free text"),
-    (lambda m: outlines_phi.Generator(m, Regex("a"), stop=[Special("</thnk>")]), "Name a special token of the tokenizer"),
+    (lambda m: Generator(m, Regex("a"), stop=[Special("</thnk>")]), "Name a special token of the tokenizer"),
     (
         lambda m: ServedModel(object(), "none")(QUESTION, stop_strings="x"),
         "Give stop=, as the server has it",
@@ -284,20 +295,18 @@ REFUSED: list[tuple[Callable[[Any], Any], str]] = [
 
 
 @pytest.mark.parametrize(("call", "message"), REFUSED, ids=[words for _, words in REFUSED])
-def test_what_does_not_go_with_them(
-    model: outlines_phi.PhiTransformers, call: Callable[[Any], Any], message: str
-) -> None:
+def test_what_does_not_go_with_them(model: PhiTransformers, call: Callable[[Any], Any], message: str) -> None:
     with pytest.raises((UnsupportedError, EmptyLanguageError, VocabularyError), match=message):
         call(model)
 
 
-def test_the_classic_api_keeps_them(model: outlines_phi.PhiTransformers) -> None:
+def test_the_classic_api_keeps_them(model: PhiTransformers) -> None:
     regex = generate.regex(model, "yes|no|sure", phi="exact")
     texts = [regex(QUESTION, stop_at=STOPS, seed=seed) for seed in range(30)]
     assert {text.rstrip(",\n").removesuffix(" o") for text in texts} <= set(ANSWERS) and set(texts) - set(ANSWERS)
 
 
-def test_indices_of_outlines_core_are_known_token_by_token(model: outlines_phi.PhiTransformers) -> None:
+def test_indices_of_outlines_core_are_known_token_by_token(model: PhiTransformers) -> None:
     stock = outlines.Generator(outlines.from_transformers(model.model, model.hf_tokenizer), Literal[ANSWERS])
     with pytest.raises(UnsupportedError, match="Give an output type beside stop strings"):
         model(QUESTION, stock.logits_processor, phi="exact", stop="x")

@@ -15,8 +15,17 @@ from outlines.types import JsonSchema, regex
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-import outlines_phi
-from outlines_phi import BudgetError, Effort, EmptyLanguageError, ExactPhi, LookaheadPhi, PhiTransformers
+from outlines_phi import (
+    BudgetError,
+    Effort,
+    EmptyLanguageError,
+    ExactPhi,
+    Generator,
+    LookaheadPhi,
+    PhiTransformers,
+    from_transformers,
+    wrap,
+)
 from outlines_phi.errors import ModelError, UnsupportedError
 from outlines_phi.numerics.cache import Cache
 from tests.loaded import Person
@@ -57,7 +66,7 @@ def split() -> PhiTransformers:
         vocab_size=len(pieces) + 1, bos_token_id=None, n_embd=16, n_layer=1, n_head=2, n_positions=64, eos_token_id=260
     )
     hf_tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<end>")
-    return outlines_phi.from_transformers(GPT2LMHeadModel(config).eval(), hf_tokenizer)
+    return from_transformers(GPT2LMHeadModel(config).eval(), hf_tokenizer)
 
 
 LONGER: dict[str, Any] = {"max_new_tokens": 40}
@@ -85,7 +94,7 @@ class TestTheTextOfACall:
         prompt, output_type, given, _ = ASKED[name]
         own = {option: value for option, value in given.items() if option in ("ends", "banned_phrases", "draft")}
         limits = {option: value for option, value in given.items() if option not in own}
-        generator = outlines_phi.Generator(fresh, output_type, phi=phi, **own)
+        generator = Generator(fresh, output_type, phi=phi, **own)
 
         def afresh(call: Any, *asked: Any, **options: Any) -> Any:
             """Call under torch's seed, with no trees of earlier calls; the type is compiled once."""
@@ -120,10 +129,10 @@ class TestTheTextOfACall:
         pieces = seeded(model.stream, PROMPT, output_type, **options)
         assert "".join(pieces) == text and all(pieces) and len(pieces) > 1
         if output_type is None:
-            assert "".join(seeded(outlines_phi.wrap(model, phi="local").stream, PROMPT, **options)) == text
+            assert "".join(seeded(wrap(model, phi="local").stream, PROMPT, **options)) == text
         elif "backend" not in options:
             for generator in (
-                outlines_phi.Generator(model, output_type, phi=None),
+                Generator(model, output_type, phi=None),
                 outlines.Generator(model, output_type),
             ):
                 assert seeded(generator.stream, PROMPT, **options) == pieces
@@ -144,7 +153,7 @@ class TestCharacters:
             pieces = list(split.stream("a", self.TYPE, **options))
             assert "".join(pieces) == text and "\ufffd" not in text and all(pieces)
             if phi is not None:
-                draw = outlines_phi.Generator(split, self.TYPE).sample("a", **options)[0]
+                draw = Generator(split, self.TYPE).sample("a", **options)[0]
                 cut += len(draw.token_ids) - 1 - len(pieces)
         assert phi is None or cut >= 6  # tokens that completed no character
 
@@ -164,7 +173,7 @@ class TestCharacters:
         tokenizer.pad_token = tokenizer.eos_token
         torch.manual_seed(0)
         config = GPT2Config(vocab_size=len(tokenizer), bos_token_id=1, eos_token_id=2, n_embd=16, n_layer=1, n_head=2)
-        model = outlines_phi.from_transformers(GPT2LMHeadModel(config).eval(), tokenizer)
+        model = from_transformers(GPT2LMHeadModel(config).eval(), tokenizer)
         ask = "ab", regex(" (ab|cd){1,3} (a|é){2}")
         for seed in range(4):
             torch.manual_seed(seed)
@@ -254,7 +263,7 @@ class TestGivenUp:
 
     @pytest.mark.parametrize("phi", [*PHIS, None])
     def test_what_follows_is_as_if_nothing_had_been(self, phi: str | None, fresh: PhiTransformers) -> None:
-        generator = outlines_phi.Generator(fresh, ACCENTS, phi=phi)
+        generator = Generator(fresh, ACCENTS, phi=phi)
         options = [{"max_new_tokens": 20}] * 2 if phi is None else [{"seed": 8}, {"seed": 9}]
         expected, kept = seeded(generator, PROMPT, **options[0]), len(trees(fresh))
         for taken in (1, 2):

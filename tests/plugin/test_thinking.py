@@ -11,14 +11,15 @@ import torch
 from outlines.types import CFG, regex
 from pydantic import BaseModel
 
-import outlines_phi
 from outlines_phi import (
     Generator,
     Guarantee,
+    PhiLogitsProcessor,
     PhiTransformers,
     Special,
     Thinking,
     UnsupportedError,
+    custom_generate,
     from_transformers,
 )
 from outlines_phi.errors import VocabularyError
@@ -153,7 +154,7 @@ def test_what_cannot_tell_thoughts_from_answers_refuses_them(model: PhiTransform
     with pytest.raises(UnsupportedError, match="Write the rule into the type"):
         generator(PROMPT, tokenization="canonical")
     with pytest.raises(UnsupportedError, match=r"scope='joint'"):
-        outlines_phi.PhiLogitsProcessor(model, thinking(Answer), max_new_tokens=50)
+        PhiLogitsProcessor(model, thinking(Answer), max_new_tokens=50)
     assert Generator(model, thinking(Answer, scope="joint", max_tokens=0)).mode(PROMPT)[0].text in (
         "yes",
         "no",
@@ -179,7 +180,7 @@ async def test_a_call_may_be_awaited(model: PhiTransformers) -> None:
 def test_custom_generate_returns_thought_and_answer(model: PhiTransformers) -> None:
     ids = model.hf_tokenizer(PROMPT, return_tensors="pt").input_ids
     found = model.model.generate(
-        ids, custom_generate=outlines_phi.custom_generate, output_type=thinking(Answer), vocabulary=model.hf_tokenizer,
+        ids, custom_generate=custom_generate, output_type=thinking(Answer), vocabulary=model.hf_tokenizer,
         phi="exact", seed=1, max_new_tokens=40,
     )  # fmt: skip
     assert (

@@ -12,16 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from outlines_phi import (
-    AutoPhi,
-    BudgetError,
-    Draws,
-    Effort,
-    ExactPhi,
-    Guarantee,
-    LearnedPhi,
-    LookaheadPhi,
-)
+from outlines_phi import AutoPhi, BudgetError, Draws, Effort, ExactPhi, Guarantee, LearnedPhi, LookaheadPhi
 from outlines_phi.drafting import Draft, Drafter, FirstOf, ModelDrafter, TreeDrafter
 from outlines_phi.errors import DraftError
 from outlines_phi.lm import TableModel

@@ -15,16 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from outlines_phi import (
-    SMC,
-    AutoPhi,
-    BigramDPPhi,
-    EmptyLanguageError,
-    ExactPhi,
-    LearnedPhi,
-    LocalPhi,
-    OneStepPhi,
-)
+from outlines_phi import SMC, AutoPhi, BigramDPPhi, EmptyLanguageError, ExactPhi, LearnedPhi, LocalPhi, OneStepPhi
 from outlines_phi.drafting import ForcedDrafter, ModelDrafter
 from outlines_phi.guides import read_grammar
 from outlines_phi.lm import LanguageModel, SequenceTrees, TokenTrees

@@ -11,14 +11,7 @@ import pytest
 from outlines_phi import AutoPhi, BudgetError, Effort, ExactPhi, Guarantee, LocalPhi
 from outlines_phi.errors import InterruptedDraws, too_small
 from outlines_phi.lm import TableModel
-from tests.inner import (
-    Attempts,
-    Evaluator,
-    TreeStore,
-    limited,
-    rank,
-    watch,
-)
+from tests.inner import Attempts, Evaluator, TreeStore, limited, rank, watch
 from tests.languages import ALPHA, LANGUAGES, VOCABULARY, Language, ids, p_value, sample
 
 WORDS, LOOP, NESTED, BOTTLENECK = LANGUAGES

@@ -56,30 +56,8 @@ from tests.inner import (
     total_variation,
 )
 from tests.inner import window_walks as windows
-from tests.languages import (
-    ALPHA,
-    GRAMMARS,
-    LANGUAGES,
-    LISTED,
-    Language,
-    ids,
-    p_value,
-    sample,
-    streamed,
-    unbiased,
-    z,
-)
-from tests.sampling.banning import (
-    NESTED,
-    SHORT,
-    VOCABULARY,
-    WHOLE,
-    Banned,
-    never,
-    normal,
-    renewed,
-    without,
-)
+from tests.languages import ALPHA, GRAMMARS, LANGUAGES, LISTED, Language, ids, p_value, sample, streamed, unbiased, z
+from tests.sampling.banning import NESTED, SHORT, VOCABULARY, WHOLE, Banned, never, normal, renewed, without
 
 CASES = (SHORT, NESTED)
 N = 1_300

@@ -10,8 +10,7 @@ from lark import Lark
 from lark.exceptions import GrammarError as LarkGrammarError
 from lark.exceptions import LarkError
 
-import outlines_phi
-from outlines_phi import EmptyLanguageError, GrammarError, UnsupportedError
+from outlines_phi import EmptyLanguageError, Generator, GrammarError, UnsupportedError, from_transformers, limits
 from outlines_phi.errors import GrammarWarning
 from outlines_phi.guides import CFGGuide, read_grammar
 from outlines_phi.lm import bundled
@@ -107,9 +106,9 @@ def test_examples(name: str) -> None:
 
 def test_limits() -> None:
     """A thousand strings are within them."""
-    with outlines_phi.limits(source=100), pytest.raises(UnsupportedError, match="source=1"):
+    with limits(source=100), pytest.raises(UnsupportedError, match="source=1"):
         read_grammar('start: "a"' + " " * 100)
-    with outlines_phi.limits(states=100), pytest.raises(UnsupportedError, match="Write a smaller format"):
+    with limits(states=100), pytest.raises(UnsupportedError, match="Write a smaller format"):
         compiled(TOO_MANY)
     assert accepts(compiled(TOO_MANY), "a3a7")
     assert accepts(compiled("start: " + " | ".join(f'"{number:x}q"' for number in range(1000))), "3e7q")
@@ -193,10 +192,10 @@ def test_a_priority_that_takes_texts_is_warned_of() -> None:
 )
 def test_an_alternative_that_no_text_has_is_warned_of(text: str, said: str | None) -> None:
     """The lexer never emits two of its terminals side by side, and other alternatives are left."""
-    model = outlines_phi.from_transformers(*bundled.load())
+    model = from_transformers(*bundled.load())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        outlines_phi.Generator(model, read_grammar(text), phi="local")
+        Generator(model, read_grammar(text), phi="local")
     assert [said in str(one.message) for one in caught] == ([] if said is None else [True])
 
 

@@ -9,8 +9,17 @@ from typing import Any
 import jsonschema
 import pytest
 
-import outlines_phi
-from outlines_phi import EmptyLanguageError, OutlinesPhiError, SchemaWarning, UnsupportedError, Vocabulary
+from outlines_phi import (
+    EmptyLanguageError,
+    Generator,
+    OutlinesPhiError,
+    SchemaWarning,
+    UnsupportedError,
+    Vocabulary,
+    from_transformers,
+    limits,
+    lm,
+)
 from outlines_phi.guides import JSONGuide
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.json_schema import kinds, shapes
@@ -442,7 +451,7 @@ def test_limits_are_raised() -> None:
         Schema.read(enum)
     with pytest.raises(UnsupportedError, match=r"limits\(source="):
         _ = JSONText(("json", json.dumps({"title": "x" * (1 << 20)}), None, False)).template
-    with outlines_phi.limits(members=20_001, states=30):
+    with limits(members=20_001, states=30):
         Schema.read(enum)
         with pytest.raises(UnsupportedError, match="more than 30 states"):
             Schema.read({"pattern": "^x{31}$"})
@@ -473,7 +482,7 @@ def test_what_was_compiled_is_not_refused_within_a_text(name: str, monkeypatch: 
     of = machine(schema, any_order=True)
     for module, limit in ((kinds, "MOST_SHAPES"), (shapes, "MOST_CELLS"), (sizes, "MOST_TRIED"), (sizes, "MOST_APART")):
         monkeypatch.setattr(module, limit, 0)
-    with outlines_phi.limits(states=1):
+    with limits(states=1):
         assert of.accepts(text.encode())
     if name == "names":
         with pytest.raises(UnsupportedError, match="more than 0 (ways|sets)"):
@@ -674,10 +683,10 @@ def test_a_mask_makes_no_state_for_each_name() -> None:
 
 
 def test_a_guide_is_an_output_type() -> None:
-    model = outlines_phi.from_transformers(*outlines_phi.lm.bundled.load())
+    model = from_transformers(*lm.bundled.load())
     age = {"type": "integer", "minimum": 18, "maximum": 99}
     schema = {**OBJECT, "properties": {"age": age}, "required": ["age"], "additionalProperties": False}
-    generator = outlines_phi.Generator(model, JSONGuide.of(schema, model.lm.vocabulary))
+    generator = Generator(model, JSONGuide.of(schema, model.lm.vocabulary))
     for text in generator.sample("Person: Nora is a teacher. JSON: ", 4, seed=0, phi="local").texts:
         assert 18 <= json.loads(text)["age"] <= 99
 

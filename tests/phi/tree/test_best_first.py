@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 
-from outlines_phi import (
-    BudgetError,
-    Effort,
-    EmptyLanguageError,
-    ExactPhi,
-    SamplingSettings,
-    Vocabulary,
-)
+from outlines_phi import BudgetError, Effort, EmptyLanguageError, ExactPhi, SamplingSettings, Vocabulary
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
 from outlines_phi.phi.tree.best_first import Frontier, ModeSearch

@@ -23,9 +23,19 @@ from outlines.types import Regex
 from outlines.types.dsl import JsonSchema
 from pydantic import BaseModel
 
-import outlines_phi
-from outlines_phi import ExactPhi, PhiTransformers, ValueReadError, generate, samplers
-from outlines_phi.errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
+from outlines_phi import (
+    EmptyLanguageError,
+    ExactPhi,
+    Generator,
+    GrammarError,
+    OutlinesPhiError,
+    PhiTransformers,
+    UnsupportedError,
+    ValueReadError,
+    generate,
+    samplers,
+    wrap,
+)
 from outlines_phi.plugin.classic.generate import ClassicGenerator
 from tests.plugin.gate import together
 
@@ -133,7 +143,7 @@ def test_a_genson_builder_leaves_objects_open(model: PhiTransformers) -> None:
 def test_false_is_false(model: PhiTransformers) -> None:
     """Outlines 0.x read ``bool("False")``, which is true."""
     values = generate.format(model, bool, samplers.multinomial(200))(PROMPT, seed=1)
-    texts = outlines_phi.Generator(model, bool)(PROMPT, num_return_sequences=200, seed=1)
+    texts = Generator(model, bool)(PROMPT, num_return_sequences=200, seed=1)
     assert values == [text == "True" for text in texts] and set(values) == {True, False}
 
 
@@ -162,7 +172,7 @@ def test_the_whitespace_pattern_is_used(model: PhiTransformers) -> None:
 class TestLaw:
     def test_settings_of_the_sampler_and_of_the_call(self, model: PhiTransformers) -> None:
         """The law itself is that of the door `classic` in `test_roads.py`."""
-        generator, law = outlines_phi.Generator(model, CHOICE), {"temperature": 3.0, "top_k": 9, "top_p": 0.99}
+        generator, law = Generator(model, CHOICE), {"temperature": 3.0, "top_k": 9, "top_p": 0.99}
         hot = generator(PROMPT, num_return_sequences=50, seed=4, **law)
         assert generate.choice(model, WORDS, samplers.multinomial(50, **law))(PROMPT, seed=4) == hot
         assert generate.choice(model, WORDS, samplers.multinomial(50))(PROMPT, seed=4, **law) == hot
@@ -247,7 +257,7 @@ class TestStream:
     def test_keywords_are_those_of_every_generator(self, model: PhiTransformers) -> None:
         generator, greedy = generate.choice(model, WORDS, phi="exact"), generate.choice(model, WORDS, samplers.greedy())
         assert len(generator(PROMPT, num_return_sequences=3, max_new_tokens=BUDGET)) == 3
-        best = outlines_phi.Generator(model, CHOICE).mode(PROMPT).texts[0]
+        best = Generator(model, CHOICE).mode(PROMPT).texts[0]
         assert generator(PROMPT, do_sample=False) == greedy(PROMPT) == best
         assert greedy([PROMPT, "no"]) == [best, greedy("no")]
         assert generator(PROMPT, phi=None, seed=1) == generate.choice(model, WORDS, phi=None)(PROMPT, seed=1)
@@ -276,7 +286,7 @@ class TestPlain:
     def test_free_text_follows_the_models_law_under_any_phi(self, model: PhiTransformers) -> None:
         plain = generate.text(model)(PROMPT, seed=1)
         assert generate.text(model, phi="exact")(PROMPT, seed=1) == plain != ""
-        assert generate.text(outlines_phi.wrap(model, phi="exact"))(PROMPT, seed=1) == plain
+        assert generate.text(wrap(model, phi="exact"))(PROMPT, seed=1) == plain
 
 
 NOTHING, NO_CHOICES = Enum("E", []), "choice of nothing"

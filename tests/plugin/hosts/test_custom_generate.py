@@ -22,8 +22,18 @@ from transformers import (
     TemperatureLogitsWarper,
 )
 
-import outlines_phi
-from outlines_phi import BudgetError, Effort, EmptyLanguageError, ExactPhi, Guarantee, PhiTransformers, UnsupportedError
+from outlines_phi import (
+    BudgetError,
+    Effort,
+    EmptyLanguageError,
+    ExactPhi,
+    Guarantee,
+    PhiTransformers,
+    UnsupportedError,
+    Vocabulary,
+    custom_generate,
+    from_transformers,
+)
 from outlines_phi.errors import ModelError, VocabularyError
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import bundled
@@ -85,7 +95,7 @@ class TestLaws:
         self, pair: str, phi: str, options: dict[str, Any], request: pytest.FixtureRequest
     ) -> None:
         hf = request.getfixturevalue(pair)
-        law = law_of(outlines_phi.from_transformers(*hf), **options)
+        law = law_of(from_transformers(*hf), **options)
         drawn = rows_of(hf, PROMPT, phi=phi, seed=3, num_return_sequences=N, **options)
         assert len(drawn) == N and p_value(drawn, law.mu if phi == "exact" else law.mask) > ALPHA
         assert phi == "exact" or p_value(drawn, law.mu) < ALPHA
@@ -112,7 +122,7 @@ class TestLaws:
 
     def test_through_stock_outlines(self, stock: outlines.models.Transformers, model: PhiTransformers) -> None:
         """Stock Outlines, stock transformers: the language is that of Outlines' own processor."""
-        options = {"custom_generate": outlines_phi.custom_generate, "max_new_tokens": BUDGET}
+        options = {"custom_generate": custom_generate, "max_new_tokens": BUDGET}
         processor = outlines.Generator(stock, Literal["yes", "no"]).logits_processor
         law = by_text(model, reference(model, processor, PROMPT, BUDGET).mu)
         drawn, masked = (
@@ -133,7 +143,7 @@ class TestShapes:
         assert set(texts(hf, out, *prompts)) <= set(TEXTS)
 
     def test_without_a_mask(self, hf: tuple[Any, Any]) -> None:
-        road = {"custom_generate": outlines_phi.custom_generate, "vocabulary": hf[1], "output_type": ANSWER}
+        road = {"custom_generate": custom_generate, "vocabulary": hf[1], "output_type": ANSWER}
         out = hf[0].generate(inputs_of(hf[1], PROMPT)["input_ids"], max_new_tokens=BUDGET, seed=4, **road)
         assert torch.equal(out, call(hf, PROMPT, seed=4))
 
@@ -224,7 +234,7 @@ class TestKept:
         """Stock Outlines builds its index anew at every call; equal ones are the same language to us."""
         stock = outlines.from_transformers(*bundled.load())
         for _ in range(2):
-            stock(PROMPT, ANSWER, custom_generate=outlines_phi.custom_generate, max_new_tokens=BUDGET)
+            stock(PROMPT, ANSWER, custom_generate=custom_generate, max_new_tokens=BUDGET)
         assert len(trees(LOANS.without_tokenizer(stock.model, [stock.hf_tokenizer.eos_token_id]))) == 1
 
     def test_neither_a_model_nor_tokenizers_are_kept_alive(self) -> None:
@@ -254,7 +264,7 @@ class Nothing(LogitsProcessor):
         return scores
 
 
-OTHER = outlines_phi.Vocabulary.from_tokens(["yes", "no", "<eos>"], 2)
+OTHER = Vocabulary.from_tokens(["yes", "no", "<eos>"], 2)
 ENDLESS = ExactPhi(effort=Effort(attempts=1, tokens=1), width=1)
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"output_type": None}, "free text has nothing to correct"),

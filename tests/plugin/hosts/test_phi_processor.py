@@ -13,8 +13,15 @@ import torch
 from numpy.typing import NDArray
 from transformers import GenerationConfig
 
-import outlines_phi
-from outlines_phi import EmptyLanguageError, OneStepPhi, PhiLogitsProcessor, PhiTransformers, UnsupportedError
+from outlines_phi import (
+    EmptyLanguageError,
+    ExactPhi,
+    OneStepPhi,
+    PhiLogitsProcessor,
+    PhiTransformers,
+    UnsupportedError,
+    from_transformers,
+)
 from outlines_phi.errors import ModelError
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.guides import FSMGuide, Table
@@ -132,7 +139,7 @@ class TestLaws:
         """All ends are one event, whose mass the first one holds."""
         hf_model, tokenizer = bundled.load()
         hf_model.generation_config.eos_token_id = [tokenizer.eos_token_id, 20]
-        model = outlines_phi.from_transformers(hf_model, tokenizer)
+        model = from_transformers(hf_model, tokenizer)
         law = law_of(model, temperature=0.7)
         drawn, log_w = draws(model, processor_of(model, temperature=0.7))
         assert p_value(drawn, law.mask) > ALPHA and corrects(drawn, log_w, law)
@@ -323,10 +330,7 @@ class TestWhoseTokens:
 
 NEEDS_MODEL = "custom_generate.* or outlines_phi.Generator.*needs the model"
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    *(
-        ({"phi": phi}, NEEDS_MODEL)
-        for phi in ("exact", "auto", outlines_phi.ExactPhi(tolerance=0.1), "dp", "dp-bigram")
-    ),
+    *(({"phi": phi}, NEEDS_MODEL) for phi in ("exact", "auto", ExactPhi(tolerance=0.1), "dp", "dp-bigram")),
     ({"phi": None}, "Give phi='local' for plain masking"),
     ({"phi": "nonsense"}, "phi='nonsense' was given"),
     ({"top_p": 0.9}, "custom_generate.* to p \\* h instead of p"),

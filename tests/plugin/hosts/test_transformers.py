@@ -18,12 +18,10 @@ from outlines.inputs import Chat
 from outlines.types import regex
 from pydantic import BaseModel
 
-import outlines_phi
-from outlines_phi import PhiTransformers
+from outlines_phi import Draws, Generator, Guarantee, PhiTransformers, from_transformers, wrap
 from outlines_phi.guides.index import END, TOKENS, is_byte_level
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts.transformers import ByteTokenizer
-from outlines_phi.sampling.draws import Draws, Guarantee
 
 PROMPT = "A person as JSON: "
 NUMBER = regex("[0-9]{2,3}")
@@ -56,7 +54,7 @@ ROADS: dict[str, Callable[..., str]] = {
     "Generator.batch": lambda model, prompt, kind, **k: outlines.Generator(model, kind).batch([prompt], **k)[0],
     "Application": lambda model, prompt, kind, **k: ask(model, prompt, kind, "{text}".format, **k),
     "Template": lambda model, prompt, kind, **k: ask(model, prompt, kind, TEMPLATE, **k),
-    "outlines_phi.Generator": lambda model, prompt, kind, **k: outlines_phi.Generator(model, kind)(prompt, **k),
+    "outlines_phi.Generator": lambda model, prompt, kind, **k: Generator(model, kind)(prompt, **k),
 }
 COMPILED_BY_OUTLINES = {"Generator", "Generator.batch", "Application", "Template"}
 
@@ -64,7 +62,7 @@ COMPILED_BY_OUTLINES = {"Generator", "Generator.batch", "Application", "Template
 def chat_model(**options: Any) -> PhiTransformers:
     hf_model, tokenizer = bundled.load()
     tokenizer.chat_template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant: "
-    return outlines_phi.from_transformers(hf_model, tokenizer, **options)
+    return from_transformers(hf_model, tokenizer, **options)
 
 
 class TestRoads:
@@ -97,7 +95,7 @@ class TestRoads:
 
 def test_a_chat_goes_through_the_template() -> None:
     """A text is a user's message where there is a template."""
-    model, plain, options = chat_model(), outlines_phi.from_transformers(*bundled.load()), {"phi": "local", "seed": 3}
+    model, plain, options = chat_model(), from_transformers(*bundled.load()), {"phi": "local", "seed": 3}
     chat = Chat([{"role": "system", "content": "Be short."}, {"role": "user", "content": PROMPT}])
     expected = plain(f"system: Be short.\nuser: {PROMPT}\nassistant: ", NUMBER, **options)
     assert model(chat, NUMBER, **options) == expected
@@ -110,10 +108,10 @@ class TestDefault:
     def test_wrap_leaves_the_original_as_it_is(self) -> None:
         original = outlines.from_transformers(*bundled.load())
         before = dict(vars(original))
-        wrapped = outlines_phi.wrap(original)
+        wrapped = wrap(original)
         assert vars(original) == before
         assert isinstance(wrapped, outlines.models.Transformers)
-        assert outlines_phi.wrap(wrapped, phi="exact").model is original.model
+        assert wrap(wrapped, phi="exact").model is original.model
 
 
 @pytest.mark.parametrize("phi", ["exact", "local"])

@@ -17,8 +17,7 @@ from outlines.types.dsl import to_regex
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-import outlines_phi
-from outlines_phi import PhiTransformers, UnsupportedError
+from outlines_phi import Generator, PhiTransformers, UnsupportedError, install, uninstall, wrap
 from outlines_phi.plugin.types.output_types import to_core_language
 from outlines_phi.plugin.types.tables import MASKING
 from outlines_phi.regex.patterns import compile_regex
@@ -28,43 +27,43 @@ ANSWER = Literal["yes", "no", "maybe"]
 
 engines = pytest.mark.parametrize("backend", MASKING)
 
-Door = Callable[[outlines_phi.PhiTransformers, str], Any]
+Door = Callable[[PhiTransformers, str], Any]
 DOORS: dict[str, Door] = {
     "call": lambda model, backend: model("Answer:", ANSWER, backend, phi="exact", max_new_tokens=8),
     "ban": lambda model, backend: model("Answer:", ANSWER, backend, banned_phrases=["no"], max_new_tokens=8),
     "batch": lambda model, backend: model.batch(["Answer:"], ANSWER, backend, phi="local", max_new_tokens=8),
     "stream": lambda model, backend: list(model.stream("Answer:", ANSWER, backend, phi="exact", max_new_tokens=8)),
-    "default of the model": lambda model, backend: outlines_phi.wrap(model, phi="local")("Answer:", ANSWER, backend),
-    "generator": lambda model, backend: outlines_phi.Generator(model, ANSWER, backend=backend),
-    "masking generator": lambda model, backend: outlines_phi.Generator(model, ANSWER, phi=None, backend=backend),
+    "default of the model": lambda model, backend: wrap(model, phi="local")("Answer:", ANSWER, backend),
+    "generator": lambda model, backend: Generator(model, ANSWER, backend=backend),
+    "masking generator": lambda model, backend: Generator(model, ANSWER, phi=None, backend=backend),
     "table": lambda model, backend: model.table(ANSWER, backend=backend),
 }
 
 
 @engines
 @pytest.mark.parametrize("door", DOORS.values(), ids=list(DOORS))
-def test_refused_with_what_to_do(backend: str, door: Door, model: outlines_phi.PhiTransformers) -> None:
+def test_refused_with_what_to_do(backend: str, door: Door, model: PhiTransformers) -> None:
     with pytest.raises(UnsupportedError, match=f"^Leave backend='{backend}' out: .* only plain masking can use it"):
         door(model, backend)
 
 
 @engines
 def test_refused_by_the_installed_generator(backend: str, stock: outlines.models.Transformers) -> None:
-    outlines_phi.install()
+    install()
     try:
         with pytest.raises(UnsupportedError, match=f"^Leave backend='{backend}' out"):
             outlines.Generator(stock, ANSWER, backend, phi="exact")
     finally:
-        outlines_phi.uninstall()
+        uninstall()
 
 
-def test_the_own_backend_is_read(fresh: outlines_phi.PhiTransformers) -> None:
+def test_the_own_backend_is_read(fresh: PhiTransformers) -> None:
     assert fresh.table(ANSWER, backend="outlines_core") is fresh.table(ANSWER)
 
 
-def test_an_unknown_name(model: outlines_phi.PhiTransformers) -> None:
+def test_an_unknown_name(model: PhiTransformers) -> None:
     with pytest.raises(UnsupportedError, match="expected one of outlines_core, llguidance, xgrammar, or None"):
-        outlines_phi.Generator(model, ANSWER, backend="regex")
+        Generator(model, ANSWER, backend="regex")
 
 
 INTEGER: dict[str, Any] = {"type": "integer"}
@@ -129,8 +128,8 @@ def test_the_backend_is_asked_for_at_every_door(model: PhiTransformers) -> None:
         n: int = Field(ge=1, le=3)
 
     with pytest.raises(UnsupportedError, match="#/properties/n/maximum"):
-        outlines_phi.Generator(model, list[Cups], backend="outlines_core")
-    drawn = outlines_phi.Generator(model, Cups, phi="local").sample("Cups: ", 5, seed=1).values
+        Generator(model, list[Cups], backend="outlines_core")
+    drawn = Generator(model, Cups, phi="local").sample("Cups: ", 5, seed=1).values
     assert all(1 <= cups.n <= 3 for cups in drawn)
     indented = json.dumps({"n": 1}, indent=2).encode()
     assert model.table(Cups).guide.machine.accepts(indented)
@@ -217,10 +216,10 @@ FAITHFUL = ("regex", "literal", "enum", "number")
     [*((name, "sampling") for name in TYPES), *((name, call) for name in FAITHFUL for call in [*CALLS][1:])],
 )
 def test_plain_calls_are_those_of_outlines_seed_for_seed(
-    name: str, call: str, model: outlines_phi.PhiTransformers, stock: outlines.models.Transformers
+    name: str, call: str, model: PhiTransformers, stock: outlines.models.Transformers
 ) -> None:
     """The same generator again and again, too, and batches; of schemas, which stock Outlines compiles at every call, one seed."""
-    untouched, options = outlines_phi.wrap(stock), {"max_new_tokens": 40, **CALLS[call]}
+    untouched, options = wrap(stock), {"max_new_tokens": 40, **CALLS[call]}
     generators = [outlines.Generator(each, TYPES[name]) for each in (model, stock)] if name in FAITHFUL else []
     for seed in range(3 if name in FAITHFUL and call != "greedy" else 1):
         texts = [seeded(each, PROMPT, TYPES[name], seed=seed, **options) for each in (stock, model, untouched)]
@@ -242,7 +241,7 @@ REFUSED: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_types_that_outlines_refuses_are_still_written(
-    name: str, model: outlines_phi.PhiTransformers, stock: outlines.models.Transformers
+    name: str, model: PhiTransformers, stock: outlines.models.Transformers
 ) -> None:
     output_type, holds = REFUSED[name]
     with pytest.raises(ValueError, match="^Unsupported JSON Schema structure"):

@@ -12,15 +12,10 @@ from typing import Annotated, Any, Literal, Optional, Union
 import outlines.types
 import pytest
 from outlines.types import JsonSchema
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-)
+from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-import outlines_phi
-from outlines_phi import PhiTransformers
+from outlines_phi import Generator, PhiTransformers, SchemaWarning, UnsupportedError
 from outlines_phi.plugin.types.output_types import JSONText, to_language
 from outlines_phi.plugin.types.pydantic_schemas import PythonSchema, term_of
 
@@ -122,8 +117,8 @@ def test_containers_and_terms_hold_values(output_type: Any, members: list[str], 
 def test_what_would_take_two_readings_at_once_is_refused(
     output_type: Any, message: str, model: PhiTransformers
 ) -> None:
-    with pytest.raises(outlines_phi.UnsupportedError, match=message):
-        outlines_phi.Generator(model, output_type)
+    with pytest.raises(UnsupportedError, match=message):
+        Generator(model, output_type)
 
 
 class TestDraws:
@@ -131,13 +126,13 @@ class TestDraws:
         class Shoe(BaseModel):
             size: Annotated[str, Field(max_length=3, json_schema_extra={"format": "shoe-size"})]
 
-        with pytest.warns(outlines_phi.SchemaWarning, match="#/properties/size/format") as caught:
+        with pytest.warns(SchemaWarning, match="#/properties/size/format") as caught:
             fresh("Shoe: ", Shoe, phi="local", max_new_tokens=60)
-        (said,) = (each for each in caught if issubclass(each.category, outlines_phi.SchemaWarning))
+        (said,) = (each for each in caught if issubclass(each.category, SchemaWarning))
         assert said.filename == __file__
         fresh("Shoe: ", Shoe, phi="local", max_new_tokens=60)  # what is at hand says nothing: warnings are errors here
         fresh.clear_cache()
-        with pytest.warns(outlines_phi.SchemaWarning, match="#/properties/size/format") as caught:  # in the host's loop
+        with pytest.warns(SchemaWarning, match="#/properties/size/format") as caught:  # in the host's loop
             fresh("Shoe: ", Shoe, phi=None, banned_phrases=["boot"], max_new_tokens=60)
         assert [each.filename for each in caught] == [__file__]
 
@@ -160,5 +155,5 @@ def untyped(name) -> Nowhere: ...  # type: ignore[no-untyped-def, name-defined] 
     ],
 )
 def test_an_argument_without_a_name_or_a_type_is_refused(function: Any, message: str) -> None:
-    with pytest.raises(outlines_phi.UnsupportedError, match=message):
+    with pytest.raises(UnsupportedError, match=message):
         to_language(function)

@@ -20,9 +20,18 @@ from outlines.types.dsl import Choice, JsonSchema, either
 from pydantic import BaseModel, Field, RootModel, field_validator
 from typing_extensions import NotRequired, TypeAliasType, TypedDict
 
-import outlines_phi
-from outlines_phi import Draw, ExactPhi, ValueReadError
-from outlines_phi.errors import BudgetError, OutlinesPhiError
+from outlines_phi import (
+    BudgetError,
+    Draw,
+    Effort,
+    ExactPhi,
+    Generator,
+    Guarantee,
+    OutlinesPhiError,
+    PhiTransformers,
+    UnsupportedError,
+    ValueReadError,
+)
 from outlines_phi.numerics.cache import forget_parts
 from outlines_phi.plugin.types.output_types import JSONText, to_language
 from outlines_phi.plugin.types.readers import format_of, reader
@@ -259,7 +268,7 @@ def test_annotations_that_are_names() -> None:
     namespace: dict[str, Any] = {"Person": Person}
     exec("from __future__ import annotations\ndef late(person: Unknown, n: int): ...", namespace)
     assert callable(reader(one))
-    with pytest.raises(outlines_phi.UnsupportedError, match="Define the types .* 'Unknown' of 'person'"):
+    with pytest.raises(UnsupportedError, match="Define the types .* 'Unknown' of 'person'"):
         to_language(namespace["late"])
 
 
@@ -298,8 +307,8 @@ def test_a_reader_pickles_with_its_type() -> None:
 
 
 class TestDraws:
-    def test_values_are_read_when_they_are_asked_for(self, model: outlines_phi.PhiTransformers) -> None:
-        generator = outlines_phi.Generator(model, Literal["yes", 3])
+    def test_values_are_read_when_they_are_asked_for(self, model: PhiTransformers) -> None:
+        generator = Generator(model, Literal["yes", 3])
         draws = generator.sample(PROMPT, 5, seed=1)
         assert draws.values == [{"yes": "yes", "3": 3}[text] for text in draws.texts]
         assert isinstance(generator(PROMPT, seed=1), str)
@@ -307,15 +316,15 @@ class TestDraws:
         counted = draws.read_by(length)
         assert counted.texts == draws.texts and counted == draws and length.call_count == 0
         assert counted[0].value == counted[0].value == len(draws[0].text) and length.call_count == 1
-        bare = Draw(text="3", token_ids=(1,), log_p=0.0, log_w=0.0, guarantee=outlines_phi.Guarantee.EXACT)
+        bare = Draw(text="3", token_ids=(1,), log_p=0.0, log_w=0.0, guarantee=Guarantee.EXACT)
         assert bare.value == "3" and "reader" not in repr(bare)
         refusing = draws.read_by(reader(date))
         with pytest.raises(ValueReadError, match="date refuses"):
             _ = refusing.values
         assert refusing.texts == draws.texts
 
-    def test_draws_of_an_error_have_values_too(self, model: outlines_phi.PhiTransformers) -> None:
-        generator = outlines_phi.Generator(model, date, phi=ExactPhi(effort=outlines_phi.Effort(attempts=1)))
+    def test_draws_of_an_error_have_values_too(self, model: PhiTransformers) -> None:
+        generator = Generator(model, date, phi=ExactPhi(effort=Effort(attempts=1)))
         with pytest.raises(BudgetError) as caught:
             generator.sample_batch(["Date: ", "no"], 50, seed=1)
         assert [draws.values for draws in caught.value.draws] == [

@@ -13,9 +13,8 @@ import pytest
 import xgrammar
 from xgrammar.builtin_structural_tag import _structural_tag_registry, get_model_structural_tag
 
-from outlines_phi import GrammarError, UnsupportedError, structural_tag
+from outlines_phi import GrammarError, OutlinesPhiError, UnsupportedError, structural_tag
 from outlines_phi.automata.byte_machine import ByteMachine
-from outlines_phi.errors import OutlinesPhiError
 from outlines_phi.plugin.types.structural_tags import KINDS
 from tests.guides.walking import machine_of
 

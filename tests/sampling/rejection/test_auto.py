@@ -16,7 +16,6 @@ import pytest
 from outlines.types import regex
 from pydantic import BaseModel, Field
 
-import outlines_phi
 from outlines_phi import (
     AutoPhi,
     BudgetError,
@@ -24,10 +23,12 @@ from outlines_phi import (
     Effort,
     ExactPhi,
     FidelityWarning,
+    Generator,
     Guarantee,
     LocalPhi,
     SamplingSettings,
     Vocabulary,
+    from_transformers,
 )
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
@@ -273,7 +274,7 @@ class Stalled(BaseModel):
     colour: Literal["red", "green", "blue"]
 
 
-MODEL = outlines_phi.from_transformers(*bundled.load())
+MODEL = from_transformers(*bundled.load())
 QUESTION, STORY = "Question: is the bakery open on Sunday? Answer: ", "Character: Aria is a brave elf. Story: "
 
 
@@ -303,7 +304,7 @@ def test_a_cold_single_draw_costs_at_most_two_and_a_half_times_what_is_cheaper(
 ) -> None:
     """In the median; and it is exact in most cases where exact draws are cheaper than weighted ones."""
     costs: dict[str, list[float]] = {"exact": [], "weighted": [], "auto": []}
-    exact, generator = 0, outlines_phi.Generator(MODEL, output_type)
+    exact, generator = 0, Generator(MODEL, output_type)
     for seed in range(3):
         weighted = generator.sample(prompt, seed=seed, phi=AutoPhi(share=0))
         auto = generator.sample(prompt, seed=seed, phi=AutoPhi())
