@@ -1,4 +1,4 @@
-"""``banned_phrases=``: where it is given, lifted and replaced, its levels, the host's own loops, streams and errors."""
+"""``banned_phrases=``: where it is given, lifted and replaced, its levels, the host's own loops, streams, and wrong arguments."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ from outlines_phi import (
     Effort,
     EmptyLanguageError,
     ExactPhi,
+    Generator,
     Guarantee,
     LookaheadPhi,
     PhiLogitsProcessor,
     PhiTransformers,
     UnsupportedError,
+    audit,
     generate,
 )
+from outlines_phi.lm import bundled
+from outlines_phi.plugin.call import Correction
 from outlines_phi.plugin.processor import MaskLogitsProcessor
 from tests.plugin.doors import BAN, SUNDAY
 from tests.plugin.gate import Gate
@@ -422,3 +426,79 @@ class TestErrors:
             generator("Animal: c", **SHORT)
         with pytest.raises(EmptyLanguageError, match="makes 'c(at|ow)'"):
             generator.batch(["Animal: x", "Animal: c"], **SHORT)
+
+
+SUNDAY_PROMPT = "Question: is the bakery open on Sunday? Answer: "
+SHORT_ANSWER = Literal["yes", "no", "not now"]
+MISTYPED = ("banned_phrase", "ban_phrases", "banned_phases", "banned_words")
+
+
+@pytest.mark.parametrize(
+    ("phi", "level", "words"),
+    [
+        (
+            LookaheadPhi(weights=True),
+            "lookahead",
+            r"LookaheadPhi\(weights=True.* stands for LookaheadPhi\(weights=False",
+        ),
+        (LookaheadPhi(), "weighted", r"LookaheadPhi\(weights=False.* stands for LookaheadPhi\(weights=True"),
+        ("lookahead", "exact", r"phi=LookaheadPhi\(.* which stands for ExactPhi\("),
+        (ExactPhi(tolerance=0.1), "exact", r"tolerance=0\.1.* stands for ExactPhi\("),
+        ("exact", "mask", r"phi=ExactPhi\(.* level='mask', which stands for LocalPhi\(\)"),
+        (None, "weighted", "phi=None was given"),
+    ],
+)
+def test_a_conflict_names_what_conflicts(phi: Any, level: str, words: str) -> None:
+    with pytest.raises(UnsupportedError, match=words):
+        Correction().replaced_by(phi, BannedPhrases(["a"], level=level))
+
+
+@pytest.mark.parametrize("name", MISTYPED)
+def test_a_mistyped_keyword_goes_nowhere(name: str, model: PhiTransformers) -> None:
+    given: dict[str, Any] = {name: ["it is"], "max_new_tokens": 8}
+    generators = Generator(model, SHORT_ANSWER), Generator(model, None, banned_phrases=["zzz"])
+    calls: list[Callable[[], Any]] = [
+        lambda: model(SUNDAY_PROMPT, **given),
+        lambda: model(SUNDAY_PROMPT, SHORT_ANSWER, **given),
+        lambda: model(SUNDAY_PROMPT, SHORT_ANSWER, phi=None, **given),
+        lambda: model.batch([SUNDAY_PROMPT], **given),
+        lambda: list(model.stream(SUNDAY_PROMPT, **given)),
+        lambda: generate.text(model)(SUNDAY_PROMPT, 8, **{name: ["it is"]}),
+        lambda: audit((model, SHORT_ANSWER), [SUNDAY_PROMPT], **given),
+        *(partial(each, SUNDAY_PROMPT, **given) for each in generators),
+        *(partial(each, SUNDAY_PROMPT, phi=None, **given) for each in generators),
+        *(partial(each.batch, [SUNDAY_PROMPT], **given) for each in generators),
+        *(partial(each.sample, SUNDAY_PROMPT, **given) for each in generators),
+        *(lambda each=each: list(each.stream(SUNDAY_PROMPT, **given)) for each in generators),
+    ]
+    for call in calls:
+        with pytest.raises(UnsupportedError, match=rf"{name} cannot be used here.*banned_phrases="):
+            call()
+
+
+def test_options_of_transformers_are_no_mistakes(model: PhiTransformers) -> None:
+    _, tokenizer = bundled.load()
+    spelled = tokenizer(["it"], add_special_tokens=False)["input_ids"]
+    assert "it" not in model(SUNDAY_PROMPT, phi=None, bad_words_ids=spelled, max_new_tokens=1, do_sample=False)
+
+
+@pytest.mark.parametrize("level", ["mask", "lookahead", "weighted", "exact"])
+@pytest.mark.parametrize(
+    ("output_type", "phrases"), [(None, ["yes", "no"]), (SHORT_ANSWER, ["yes", "zzz"])], ids=["free text", "choice"]
+)
+def test_what_truncation_leaves_nothing_of_names_the_ban(
+    output_type: Any, phrases: list[str], level: str, model: PhiTransformers
+) -> None:
+    ban = BannedPhrases(phrases, level=level)
+    generator = Generator(model, output_type, banned_phrases=ban)
+    calls: list[Callable[[], Any]] = [
+        lambda: generator(SUNDAY_PROMPT, top_k=1, seed=0, max_new_tokens=8),
+        lambda: generator.batch([SUNDAY_PROMPT] * 2, top_k=1, seed=0, max_new_tokens=8),
+        lambda: list(generator.stream(SUNDAY_PROMPT, top_k=1, seed=0, max_new_tokens=8)),
+    ]
+    for call in calls:
+        with pytest.raises(EmptyLanguageError, match=rf"top_k=1.*without the banned phrases {ban.listed}") as caught:
+            call()
+        assert "ban less" in str(caught.value)
+    with pytest.raises(EmptyLanguageError, match="(?s)^(?!.*ban)"):
+        Generator(model, Literal["zz", "qq"], phi="exact")(SUNDAY_PROMPT, top_k=1, seed=0)

@@ -1,27 +1,37 @@
-"""Context-free grammars as output types, at the doors of the package; their laws are tested in ``tests/sampling``."""
+"""Grammars as output types, at the doors of the package; guides that number states as they meet them, replaced and forgotten."""
 
 from __future__ import annotations
 
+import gc
 import math
 import re
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+from weakref import ref
 
 import pytest
-from outlines.types import CFG
+from outlines.types import CFG, Regex
+from pydantic import BaseModel, Field
 
 from outlines_phi import (
     SMC,
+    AutoPhi,
     Generator,
     GrammarError,
     LearnedPhi,
     PhiTransformers,
     StateValues,
+    Thinking,
     UnsupportedError,
+    from_transformers,
     generate,
     samplers,
 )
-from outlines_phi.guides import CFGGuide, FSMGuide, read_grammar
+from outlines_phi.guides import CFGGuide, FSMGuide, Table, machine_guide, read_grammar
+from outlines_phi.guides.grammar import cfg_guide
 from outlines_phi.guides.grammar.notation.reader import dyck
+from outlines_phi.guides.phrases import ban_language
+from outlines_phi.lm import bundled
 from outlines_phi.plugin.call import ESTIMATORS
 
 PROMPT = "Brackets: "
@@ -102,3 +112,77 @@ def test_what_is_learned_of_a_grammar_stays_with_the_model(model: PhiTransformer
         UnsupportedError, match="A CFGGuide has no fingerprint.* phi='learned', which keeps it with this one"
     ):
         Generator(model, BRACKETS, phi=LearnedPhi(StateValues())).sample(PROMPT, max_new_tokens=BUDGET)
+
+
+NAMES = "Names: "
+
+
+class Names(BaseModel):
+    names: set[Annotated[str, Field(pattern="^[a-z]{1,3}$")]] = Field(min_length=2, max_length=3)
+
+
+SUMS = CFG('start: NUMBER | "(" start "+" start ")"\nNUMBER: /[0-9]{1,2}/')
+CASES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "values that differ": (Names, {}),
+    "grammar": (SUMS, {}),
+    "grammar inside a type": (Regex("Sum: ") + SUMS, {}),
+    "ban": (SUMS, {"banned_phrases": ["11", "7+"]}),
+    "thought": (Thinking(Names, end="]", max_tokens=4), {}),
+}
+cases = pytest.mark.parametrize("name", CASES)
+
+
+@pytest.fixture(scope="module")
+def own() -> PhiTransformers:
+    return from_transformers(*bundled.load())
+
+
+@pytest.fixture
+def bounded(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    def bound() -> None:
+        monkeypatch.setattr(machine_guide, "MOST_PLACES", 8)
+        monkeypatch.setattr(cfg_guide, "MOST_STACKS", 6)
+        monkeypatch.setattr(ban_language, "MOST_PAIRS", 40)
+
+    return bound
+
+
+def drawn(own: PhiTransformers, name: str) -> Iterator[tuple[list[str], Table]]:
+    """Yield the texts of some seeded calls, and the table of the next one."""
+    own.clear_cache()
+    output_type, options = CASES[name]
+    generator = Generator(own, output_type, phi="local", **options)
+    for seed in range(4):
+        yield generator.sample(NAMES, 3, seed=seed, max_new_tokens=40).texts, generator.table.current
+
+
+@cases
+def test_draws_are_the_same(own: PhiTransformers, name: str, bounded: Callable[[], None]) -> None:
+    before = [texts for texts, _ in drawn(own, name)]
+    bounded()
+    texts, tables = zip(*drawn(own, name), strict=True)
+    assert list(texts) == before and len(set(tables)) > 2
+
+
+@cases
+def test_replaced_guides_are_forgotten(own: PhiTransformers, name: str, bounded: Callable[[], None]) -> None:
+    """With their trees, which are kept between calls; the first guide is that of the generator."""
+    bounded()
+    output_type, options = CASES[name]
+    generator = Generator(own, output_type, phi=AutoPhi(share=0, candidates=1), **options)
+    met = []
+    for _ in range(5):
+        generator.sample(NAMES, 2, max_new_tokens=40)
+        met.append(ref(generator.table.current.guide))
+    gc.collect()
+    assert len({*met}) > 3 and sum(each() is not None for each in met) <= 2
+
+
+def test_loops_of_hosts_begin_with_another_guide(own: PhiTransformers, bounded: Callable[[], None]) -> None:
+    bounded()
+    generator = Generator(own, Names, phi=None)
+    tables = []
+    for _ in range(3):
+        Names.model_validate_json(generator(NAMES, max_new_tokens=60, do_sample=True))
+        tables.append(generator.table.current)
+    assert len({*tables}) == 3

@@ -1,4 +1,4 @@
-"""``phi=`` and the classic API under Outlines' own names, and all of it taken back."""
+"""``phi=`` and the classic API under Outlines' own names, and all of it taken back; the examples of Outlines' own pages."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import json
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from datetime import date, datetime
+from enum import Enum
 from functools import partial
+from itertools import product
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, List, Literal, Optional, Union  # noqa: UP035 - as the examples have it
 
 import outlines
 import outlines.applications
 import outlines.generator
 import pytest
 from outlines.models.transformers import Transformers
-from outlines.types import regex
-from outlines.types.dsl import Choice
+from outlines.types import email, hex_str, integer, regex
+from outlines.types.dsl import Choice, at_least, between, either, exactly, optional
 from pydantic import BaseModel
 
 from outlines_phi import (
@@ -255,3 +259,110 @@ class TestClassic:
         assert outlines.generate.format(model, int).generator.model is model
         with pytest.raises(UnsupportedError, match="were the arguments swapped"):
             outlines.generate.json(Answer, stock)
+
+
+LONG = ["local", "onestep"]
+
+
+class Role(Enum):
+    wizard = "wizard"
+    rogue = "rogue"
+    healer = "healer"
+
+
+class Character(BaseModel):
+    """A character, as in the examples of 0.x, of the fields that the bundled model knows."""
+
+    race: Literal["human", "elf", "dwarf", "halfling"]
+    role: Role
+    alive: bool
+
+
+class ProductCategory(BaseModel):
+    main_category: str
+    sub_category: str
+    attributes: List[str]  # noqa: UP006
+    brand_match: Optional[str]  # noqa: UP045
+
+
+class EventType(str, Enum):
+    conference = "conference"
+    webinar = "webinar"
+    other = "other"
+
+
+class EventInfo(BaseModel):
+    """Structured information about a tech event"""
+
+    name: str
+    event_type: EventType
+    topics: List[str]  # noqa: UP006
+    registration_required: bool
+
+
+def schedule_meeting(title, date, duration_minutes, attendees, location=None): ...  # type: ignore[no-untyped-def]
+
+
+schedule_meeting.__annotations__ = {
+    "title": str,
+    "date": date,
+    "duration_minutes": int,
+    "attendees": List[str],  # noqa: UP006
+    "location": Optional[str],  # noqa: UP045
+}
+
+
+DAYS = either("rest", "work") + between(1, 2, "!") + at_least(1, regex("[0-9]"))
+ARIA, UNKNOWN = "New character: Aria. JSON: ", Literal["I don't know"]
+
+Holds = Callable[[str], object]
+TYPED: list[tuple[str, Any, Holds]] = [
+    (
+        "Analyze: 'This product completely changed my life!'",
+        Literal["Positive", "Negative"],
+        lambda text: text in ("Positive", "Negative"),
+    ),
+    ("What's the boiling point of water in Celsius? ", int, lambda text: int(text) is not None),
+    ("What's the best city? ", outlines.types.Choice(["Paris", "Lima"]), lambda text: text in ("Paris", "Lima")),
+    (ARIA, Character, Character.model_validate_json),
+    ("Date: ", regex(r"[0-9]{4}-[0-9]{2}"), lambda text: len(text) == 7 and text[4] == "-"),
+    ("Date: ", date, lambda text: text[4] == "-"),
+    ("Date: ", Optional[date], lambda text: text == "None" or text[4] == "-"),  # noqa: UP045
+    (ARIA, Union[Character, UNKNOWN], lambda text: text == "I don't know" or Character.model_validate_json(text)),  # noqa: UP007
+]
+"""A prompt, a type, and what its texts hold."""
+
+LONG_TYPED: list[tuple[str, Any, Holds]] = [
+    ("Date and time: ", datetime, lambda text: text[13] == ":"),
+    ("Price: ", "$" + integer + optional("." + exactly(2, regex("[0-9]"))), lambda text: text[0] == "$"),
+    ("Today: ", DAYS, lambda text: text[:4] in ("rest", "work")),
+    ("Hex: ", hex_str, lambda text: int(text, 16) >= 0),
+    ("Categorize this product: a red stand mixer\n", ProductCategory, ProductCategory.model_validate_json),
+    (
+        "Extract information: DevCon 2023\n",
+        Union[EventInfo, UNKNOWN],  # noqa: UP007
+        lambda text: text == "I don't know" or EventInfo.model_validate_json(text),
+    ),
+    ("Schedule a meeting: ", schedule_meeting, lambda text: {"title", "date"} <= json.loads(text).keys()),
+    ("Mail: ", email, lambda text: "@" in text),
+]
+
+
+def cases() -> Iterator[Any]:
+    """Every example; long ones with one of both step estimators, which take turns, and with both in `make test-full`."""
+    for roads, examples in (([None, "exact"], TYPED), (LONG, LONG_TYPED)):
+        for (i, example), (j, phi) in product(enumerate(examples), enumerate(roads)):
+            marks = [pytest.mark.full] if roads is LONG and (i + j) % 2 else []
+            yield pytest.param(*example, phi, id=f"{example[0][:12]}-{i}-{phi or 'plain'}", marks=marks)
+
+
+def options_of(phi: str | None) -> dict[str, Any]:
+    """Room for the whole text: with phi=None Hugging Face's loop cuts at its max_new_tokens, 20 if none is given."""
+    return {"phi": phi, "max_new_tokens": 80} | ({"seed": 5} if phi else {"do_sample": False})
+
+
+@pytest.mark.parametrize(("prompt", "output_type", "holds", "phi"), list(cases()))
+def test_types(prompt: str, output_type: Any, holds: Holds, phi: str | None, model: PhiTransformers) -> None:
+    options = options_of(phi)
+    assert holds(model(prompt, output_type, **options))
+    assert holds(wrap(model, phi=options.pop("phi"))(prompt, output_type, **options))

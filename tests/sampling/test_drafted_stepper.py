@@ -74,7 +74,7 @@ from tests.languages import (
     sample,
     unbiased,
 )
-from tests.phi.looking import LookingPhi, forest_of
+from tests.phi.walks import LookingPhi, forest_of
 from tests.sampling.drafters import Fixed, constant, drafter_of, drawn, fixed, ranked
 
 ESTIMATORS = {

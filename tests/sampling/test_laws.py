@@ -58,7 +58,7 @@ from tests.languages import (
     sample,
     z,
 )
-from tests.phi.looking import LookingPhi
+from tests.phi.walks import LookingPhi
 from tests.sampling.drafters import OTHER
 
 # At the least budgets "auto" may fall back to weights, and says so.

@@ -32,7 +32,7 @@ from tests.guides.json_schema.schemas import (
     random_schema,
     validator,
 )
-from tests.guides.json_schema.test_templates import TEMPLATES
+from tests.guides.json_schema.test_numbers import TEMPLATES
 from tests.guides.walking import assert_row, random_text, read, walk
 
 QUOTING = b'"\\\xc3\xf0'
