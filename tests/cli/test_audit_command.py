@@ -17,9 +17,7 @@ from outlines_phi import Generator, PhiTransformers, from_transformers
 from outlines_phi.cli.app import OWN, app, command
 from outlines_phi.cli.demo_command import ANSWER, CHARACTER, EXACT, PLAIN, Case, run_case
 from outlines_phi.cli.model_commands import read_weights
-from outlines_phi.fidelity.bias import measure
-from outlines_phi.fidelity.comparison import WHOLE, Report
-from outlines_phi.lm import bundled
+from tests.inner import WHOLE, Report, bundled, measure
 from tests.precision import near, near_log
 
 from .conftest import ARIA, BAKERY, LONG, MUSEUM, Cli, refused

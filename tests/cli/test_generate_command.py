@@ -18,10 +18,8 @@ from outlines_phi import AutoPhi, BudgetError, Effort, ExactPhi, Generator, Unsu
 from outlines_phi.cli import command_options, journal
 from outlines_phi.cli.batches import Batches
 from outlines_phi.cli.command_options import Given
-from outlines_phi.fidelity.comparison import frequencies, total_variation
-from outlines_phi.lm import bundled
-from outlines_phi.plugin.call import Call
 from tests.chi_square import ChiSquare
+from tests.inner import Call, bundled, frequencies, total_variation
 from tests.precision import near_log
 
 from .conftest import ARIA, BAKERY, LONG, MUSEUM, Cli, records, refused, saved, write

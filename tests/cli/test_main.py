@@ -22,12 +22,7 @@ from outlines_phi.cli import terminal as display
 from outlines_phi.cli.app import FAILED, OPTIONS, REFUSED
 from outlines_phi.cli.command_options import NO_DRAFTS
 from outlines_phi.cli.terminal import bar
-from outlines_phi.guides.phrases.banned import LEVELS
-from outlines_phi.lm import bundled
-from outlines_phi.plugin.call import ESTIMATORS
-from outlines_phi.plugin.choices import TOKENIZATIONS
-from outlines_phi.plugin.drafts import DRAFTERS
-from outlines_phi.sampling.ancestral import Resample
+from tests.inner import DRAFTERS, ESTIMATORS, LEVELS, TOKENIZATIONS, Resample, bundled
 
 from .conftest import BAKERY, LONG, Cli, refused
 

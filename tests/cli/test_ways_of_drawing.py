@@ -9,9 +9,7 @@ from typing import Literal
 import pytest
 
 from outlines_phi import Generator, from_transformers
-from outlines_phi.fidelity.format_fit import REMEDIES
-from outlines_phi.lm import bundled
-from outlines_phi.plugin.call import ESTIMATORS
+from tests.inner import ESTIMATORS, REMEDIES, bundled
 
 from .conftest import ARIA, BAKERY, Cli, records, refused
 

@@ -24,8 +24,6 @@ from outlines_phi import (
     UnsupportedError,
     Vocabulary,
 )
-from outlines_phi.fidelity import plots
-from outlines_phi.fidelity.bias import IntervalEstimate
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
 from outlines_phi_workbench.suite.reference import Reference
@@ -38,6 +36,7 @@ from tests.inner import (
     Evaluator,
     Evidence,
     Interval,
+    IntervalEstimate,
     ModelCounts,
     Request,
     Trace,
@@ -49,6 +48,7 @@ from tests.inner import (
     grow_trees,
     log_weights,
     measure,
+    plots,
     tree_bounds,
 )
 from tests.languages import LANGUAGES, LISTED, OF_EVERY_KIND, PROMPT, Language

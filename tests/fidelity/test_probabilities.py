@@ -14,11 +14,10 @@ import pytest
 
 from outlines_phi import BudgetError, Probabilities, ValueReadError
 from outlines_phi.fidelity import probabilities as module
-from outlines_phi.guides.guide_texts import list_texts
 from outlines_phi.lm import TableModel
 from outlines_phi.numerics.marginals import frozen
 from outlines_phi_workbench.suite.reference import count_prefixes
-from tests.inner import BoundsTree, Evaluator, enumerate_together, probabilities, total_variation, watch
+from tests.inner import BoundsTree, Evaluator, enumerate_together, list_texts, probabilities, total_variation, watch
 from tests.languages import AND_OPEN, KEYS, LANGUAGES, ONE_OF, PROMPT, VOCABULARY, Language
 
 

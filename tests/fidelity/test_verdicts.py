@@ -17,9 +17,6 @@ from hypothesis import strategies as st
 
 from outlines_phi import AuditReport, LocalPhi, Probabilities, SamplingSettings, UnsupportedError, Vocabulary
 from outlines_phi.fidelity import AuditVerdict, Probability
-from outlines_phi.fidelity.bias import TOLERANCE, Bias, lower_limit, unit_interval
-from outlines_phi.fidelity.comparison import OUTSIDE, WHOLE, Report, Sample, compare, label, noise_limit
-from outlines_phi.fidelity.findings import byte_places, field_values
 from outlines_phi.fidelity.plots import draw_reports, page
 from outlines_phi.fidelity.report_text import TextTable, verdict_on
 from outlines_phi.guides import FSMGuide, Table
@@ -27,22 +24,35 @@ from outlines_phi.lm import TableModel
 from tests.chi_square import ChiSquare
 from tests.inner import (
     END,
+    OUTSIDE,
     ROOT,
+    TOLERANCE,
+    WHOLE,
     AncestralSampler,
+    Bias,
     Interval,
     ModelCounts,
+    Report,
     Request,
+    Sample,
     Trace,
     TraceRecorder,
     audit_traces,
     bias,
+    byte_places,
+    compare,
     compile_regex,
+    field_values,
     frequencies,
+    label,
     log_weights,
+    lower_limit,
     measure,
     noise_floor,
+    noise_limit,
     total_variation,
     tree_bounds,
+    unit_interval,
 )
 
 TOKENS = ["<eos>", "x", "y", "z", "?"]

@@ -8,11 +8,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from outlines_phi import BannedPhrases, Vocabulary
-from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides import Guide
-from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
-from outlines_phi.guides.phrases.matcher import PhraseMatcher, WithoutPhrases
 from tests.guides.walking import assert_same, least_tokens, members
+from tests.inner import DEAD, DONE, UNREACHABLE, ByteAutomaton, PhraseMatcher, WithoutPhrases
 from tests.leaks import BROKEN, leaks
 
 MERGES = Vocabulary(

@@ -16,24 +16,31 @@ from hypothesis import strategies as st
 
 from outlines_phi import BannedPhrases, EmptyLanguageError, UnsupportedError, Vocabulary
 from outlines_phi.guides import CFGGuide, FSMGuide, Guide, Table, read_grammar
-from outlines_phi.guides.grammar import cfg_guide as cfg_guide
 from outlines_phi.guides.grammar.lexer import Lexer
 from outlines_phi.guides.grammar.lr_tables import LRTables
-from outlines_phi.guides.grammar.notation.reader import grammar_text
-from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.guide_texts import list_texts
 from outlines_phi.guides.json_schema.shapes import ObjectShape
-from outlines_phi.guides.phrases.ban_language import ProductGuide, free_text
-from outlines_phi.guides.phrases.banned import QUESTIONS, smallest_conflict
-from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
-from outlines_phi.lm import bundled
-from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.testing import assert_guide, assert_spells
-from outlines_phi.testing.guide_conformance import reachable
-from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
-from outlines_phi.vocabulary.trie import merged_tokens
 from tests.guides.banning import is_free
 from tests.guides.walking import assert_row, members
+from tests.inner import (
+    DEAD,
+    DONE,
+    EOS,
+    NEVER,
+    QUESTIONS,
+    Partition,
+    PhraseGuide,
+    ProductGuide,
+    bundled,
+    compile_regex,
+    free_text,
+    grammar_text,
+    list_texts,
+    merged_tokens,
+    reachable,
+    smallest_conflict,
+)
+from tests.inner import cfg_guide as cfg_guide
 from tests.languages import AND_OPEN, GRAMMARS, LANGUAGES, VOCABULARY, Language
 
 

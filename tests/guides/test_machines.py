@@ -27,25 +27,35 @@ from outlines_phi import (
     from_transformers,
     generate,
 )
-from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.automata.byte_machine import Both, ByteMachine
 from outlines_phi.automata.lift import lift
 from outlines_phi.errors import VocabularyError
 from outlines_phi.guides import CFGGuide, FSMGuide, Guide, JSONGuide, MachineGuide, machine_guide, read_grammar
-from outlines_phi.guides.fsm import CharacterFSM, encoded
-from outlines_phi.guides.guidance.guidance_grammar import GuidanceGrammar
-from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
-from outlines_phi.guides.phrases.ban_language import ProductGuide, banned, free_text
-from outlines_phi.guides.phrases.matcher import WithoutPhrases
-from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
-from outlines_phi.lm import bundled
-from outlines_phi.plugin.types.output_types import JSONText, to_language
-from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.testing import assert_guide, assert_spells
-from outlines_phi.testing.guide_conformance import reachable
-from outlines_phi.vocabulary.classes import EOS, NEVER
 from tests.guides.json_schema.schemas import SMALL
 from tests.guides.walking import Ids, assert_row, ended, read
+from tests.inner import (
+    DEAD,
+    DONE,
+    EOS,
+    NEVER,
+    UNREACHABLE,
+    Both,
+    ByteAutomaton,
+    ByteMachine,
+    CharacterFSM,
+    GuidanceGrammar,
+    JSONText,
+    PhraseGuide,
+    ProductGuide,
+    WithoutPhrases,
+    banned,
+    bundled,
+    compile_regex,
+    encoded,
+    free_text,
+    reachable,
+    to_language,
+)
 
 LETTERS = Vocabulary.from_tokens(
     ["<eos>", *"abc0123+*() ,;=x[].-_S", "ab", "bc", "abc", "1+", "(1", "2)", ", ", "a,b", b"\xc3", b"\x9f", "ß", "ab"],

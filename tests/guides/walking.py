@@ -10,11 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlines_phi import Vocabulary
-from outlines_phi.automata.byte_machine import ByteMachine
 from outlines_phi.guides import Guide, Table
-from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
-from outlines_phi.plugin.types.output_types import JSONText, to_language
-from outlines_phi.regex.patterns import compile_regex
+from tests.inner import DEAD, DONE, UNREACHABLE, ByteMachine, JSONText, compile_regex, to_language
 
 Ids = tuple[int, ...]
 

@@ -25,19 +25,26 @@ from outlines_phi import (
 )
 from outlines_phi.errors import ModelError
 from outlines_phi.lm import CallCost, TableModel, TokenTrees, bundled, model
-from outlines_phi.lm.watch import INTERRUPTION, Interrupted, Interruption, Watch, current, follow, turn, watching
 from outlines_phi.testing import TreeGrowth, check_language_model
 from tests.inner import (
+    INTERRUPTION,
     Branches,
     Forward,
+    Interrupted,
+    Interruption,
     ModelCounts,
     PackedTrees,
     RegionTrees,
     RowTrees,
     TreeStore,
+    Watch,
     WrappedModel,
+    current,
+    follow,
     limited,
+    turn,
     watch,
+    watching,
 )
 from tests.languages import LANGUAGES, PROMPT, sample
 from tests.languages import VOCABULARY as LETTERS

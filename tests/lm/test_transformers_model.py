@@ -17,9 +17,8 @@ from outlines_phi import SamplingSettings, UnsupportedError, Vocabulary
 from outlines_phi.errors import ModelError, VocabularyError
 from outlines_phi.lm import TransformersModel
 from outlines_phi.lm.transformers import roads
-from outlines_phi.lm.transformers.forward import Borders
 from outlines_phi.testing import TreeGrowth
-from tests.inner import Forward, PackedTrees, RowTrees, TreeMask
+from tests.inner import Borders, Forward, PackedTrees, RowTrees, TreeMask
 from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, build, evaluate
 from tests.precision import NATS
 

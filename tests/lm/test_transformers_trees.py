@@ -13,10 +13,8 @@ import pytest
 import torch
 
 from outlines_phi.lm import TransformersModel
-from outlines_phi.lm.transformers.packed import divided
-from outlines_phi.lm.transformers.slots import eightfold
 from outlines_phi.testing import TreeGrowth
-from tests.inner import Forward, PackedTrees, RowTrees, TreeMask
+from tests.inner import Forward, PackedTrees, RowTrees, TreeMask, divided, eightfold
 from tests.lm.gardens import CONFIGS, SIZE, VOCABULARY, build, evaluate
 from tests.lm.test_transformers_model import prompts as tokens
 from tests.precision import NATS

@@ -24,9 +24,7 @@ from outlines_phi.guides import table as tables
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import ProposalPhi, StepPhi, dp_bigram
 from outlines_phi.phi.constraint import all_of
-from outlines_phi.phi.dp_bigram import SETTLED, Layers
-from outlines_phi.phi.state_values import KeptValues
-from tests.inner import DEAD, DONE, Branch, Branches, Request, branches
+from tests.inner import DEAD, DONE, SETTLED, Branch, Branches, KeptValues, Layers, Request, branches
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language, ids, sample
 from tests.phi.walks import (
     LookingPhi,

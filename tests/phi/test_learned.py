@@ -26,8 +26,7 @@ from outlines_phi import (
 )
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import Prefixes, learned
-from outlines_phi.phi.state_values import EMPTY, STEPS, Knowledge, Observed
-from tests.inner import DONE, AncestralSampler, TreeStore, bundled
+from tests.inner import DONE, EMPTY, STEPS, AncestralSampler, Knowledge, Observed, TreeStore, bundled
 from tests.languages import AND_OPEN, LANGUAGES, VOCABULARY, Language, deviation, errors_of, sample, z
 from tests.phi.walks import ManyPartitions, mean_weight, paths
 

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from outlines_phi import Draws, PhiTransformers, from_transformers
-from outlines_phi.lm import bundled
-from outlines_phi.plugin.types.tables import CompiledTypes
+from tests.inner import CompiledTypes, bundled
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -27,10 +27,8 @@ from outlines_phi import (
     from_language_model,
 )
 from outlines_phi.fidelity import FormatFit
-from outlines_phi.fidelity.format_fit import LOW, REMEDIES
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.tree.distribution import Beginnings, FirstToken
 from outlines_phi_workbench.suite.reference import enumerate_language
+from tests.inner import LOW, REMEDIES, Beginnings, FirstToken, TableModel
 from tests.languages import VOCABULARY
 from tests.plugin.gate import trees
 from tests.plugin.oracle import reference

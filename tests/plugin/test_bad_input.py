@@ -33,9 +33,7 @@ from outlines_phi import (
     wrap,
 )
 from outlines_phi.errors import EmptyLanguageError, GrammarError, ModelError, UnsupportedError, VocabularyError
-from outlines_phi.format_limits import current_limits
-from outlines_phi.lm import bundled
-from outlines_phi.phi.estimator import Phi
+from tests.inner import Phi, bundled, current_limits
 
 PROMPT = "A person as JSON: "
 COLOUR = Literal["red", "green"]

@@ -28,9 +28,7 @@ from outlines_phi import (
     audit,
     generate,
 )
-from outlines_phi.lm import bundled
-from outlines_phi.plugin.call import Correction
-from outlines_phi.plugin.processor import MaskLogitsProcessor
+from tests.inner import Correction, MaskLogitsProcessor, bundled
 from tests.plugin.doors import BAN, SUNDAY
 from tests.plugin.gate import Gate
 from tests.plugin.loops import custom, pair, texts

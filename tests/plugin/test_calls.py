@@ -22,15 +22,8 @@ from pydantic import BaseModel
 from benchmarks.traffic import Traffic
 from outlines_phi import Effort, Generator, PhiTransformers, from_transformers, generate
 from outlines_phi.guides import Table, fsm
-from outlines_phi.lm import bundled
-from outlines_phi.lm.transformers.forward import Forward
-from outlines_phi.numerics.cache import Cache
-from outlines_phi.phi.tree.tree import BoundsTree, Node
-from outlines_phi.plugin import streaming
-from outlines_phi.plugin.processor import Prefix
-from outlines_phi.plugin.types import tables as compiled
-from outlines_phi.plugin.types.output_types import JSONText
-from outlines_phi.plugin.types.tables import CompiledTypes
+from tests.inner import BoundsTree, Cache, CompiledTypes, Forward, JSONText, Node, Prefix, bundled, streaming
+from tests.inner import tables as compiled
 from tests.loaded import Character
 from tests.plugin.gate import Gate, together, trees, workers
 from tests.plugin.gate import compiled as kept

@@ -48,11 +48,9 @@ from outlines_phi.drafting import (
 )
 from outlines_phi.errors import VocabularyError
 from outlines_phi.lm import TransformersModel, bundled
-from outlines_phi.phi.estimator import Phi
-from outlines_phi.plugin.call import resolve_phi
-from outlines_phi.plugin.drafts import resolve_draft
-from outlines_phi.sampling import sampler as prefetch
 from outlines_phi_workbench.suite.reference import Reference
+from tests.inner import Phi, resolve_draft, resolve_phi
+from tests.inner import sampler as prefetch
 from tests.loaded import Person
 from tests.plugin.loops import custom, generate, pair, seeded, written
 from tests.plugin.oracle import reference

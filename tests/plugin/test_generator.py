@@ -28,11 +28,9 @@ from outlines_phi import (
     generate,
     wrap,
 )
-from outlines_phi.lm import watch
-from outlines_phi.phi.tree import best_first
-from outlines_phi.plugin.generator import PhiGenerator
 from outlines_phi.sampling import TokenAccount
 from outlines_phi_workbench.suite.reference import Reference, count_prefixes
+from tests.inner import PhiGenerator, best_first, watch
 from tests.languages import ALPHA, DRAWS, ids, p_value
 from tests.loaded import Character
 from tests.plugin.gate import Gate

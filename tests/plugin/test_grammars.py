@@ -28,11 +28,7 @@ from outlines_phi import (
     samplers,
 )
 from outlines_phi.guides import CFGGuide, FSMGuide, Table, machine_guide, read_grammar
-from outlines_phi.guides.grammar import cfg_guide
-from outlines_phi.guides.grammar.notation.reader import dyck
-from outlines_phi.guides.phrases import ban_language
-from outlines_phi.lm import bundled
-from outlines_phi.plugin.call import ESTIMATORS
+from tests.inner import ESTIMATORS, ban_language, bundled, cfg_guide, dyck
 
 PROMPT = "Brackets: "
 BRACKETS = CFG(dyck(2))

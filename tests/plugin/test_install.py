@@ -38,9 +38,8 @@ from outlines_phi import (
     uninstall,
     wrap,
 )
-from outlines_phi.lm import bundled
-from outlines_phi.plugin import install as install_module
-from outlines_phi.plugin.processor import MaskLogitsProcessor
+from tests.inner import MaskLogitsProcessor, bundled
+from tests.inner import install as install_module
 from tests.plugin.gate import together
 from tests.plugin.loops import seeded
 from tests.precision import named

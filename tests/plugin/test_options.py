@@ -29,13 +29,26 @@ from outlines_phi import (
     wrap,
 )
 from outlines_phi.cli.app import command
-from outlines_phi.guides.phrases.phrase_guide import BanningGuide
-from outlines_phi.lm import bundled
-from outlines_phi.plugin.call import Call, CallOptions, Correction, resolve_phi
-from outlines_phi.plugin.choices import DEFAULTS, FIELDS, INSTALLED, MISFITS, OPTIONS, USED, Role, refuse_misfits, rows
-from outlines_phi.plugin.generator import KEYWORDS
 from outlines_phi.plugin.hosts.vllm_server.served_call import ServedCall
-from outlines_phi.plugin.processor import MaskLogitsProcessor
+from tests.inner import (
+    DEFAULTS,
+    FIELDS,
+    INSTALLED,
+    KEYWORDS,
+    MISFITS,
+    OPTIONS,
+    USED,
+    BanningGuide,
+    Call,
+    CallOptions,
+    Correction,
+    MaskLogitsProcessor,
+    Role,
+    bundled,
+    refuse_misfits,
+    resolve_phi,
+    rows,
+)
 from tests.plugin.loops import custom
 
 SETTINGS = {field.name for field in fields(SamplingSettings)}

@@ -41,12 +41,8 @@ from outlines_phi import (
 )
 from outlines_phi.errors import ModelError
 from outlines_phi.guides import FSMGuide, JSONGuide, Table
-from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.lm import bundled
-from outlines_phi.numerics.cache import kept_rows
 from outlines_phi.plugin.install import PhiBackend
-from outlines_phi.plugin.processor import MaskLogitsProcessor, Prefix, PrefixTree, Step
-from outlines_phi.regex.patterns import compile_regex
+from tests.inner import DEAD, DONE, MaskLogitsProcessor, Prefix, PrefixTree, Step, bundled, compile_regex, kept_rows
 from tests.leaks import leaks
 from tests.plugin.loops import seeded
 from tests.precision import named

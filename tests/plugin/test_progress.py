@@ -25,9 +25,8 @@ from outlines_phi import (
     samplers,
 )
 from outlines_phi.errors import InterruptedDraws
-from outlines_phi.lm import watch
-from outlines_phi.plugin import streaming as module
-from outlines_phi.sampling.rejection.attempts import Attempts
+from tests.inner import Attempts, watch
+from tests.inner import streaming as module
 from tests.plugin.loops import custom as custom_in
 from tests.plugin.loops import pair
 from tests.precision import named

@@ -31,8 +31,7 @@ from outlines_phi import (
     wrap,
 )
 from outlines_phi.errors import ModelError
-from outlines_phi.numerics.cache import Cache
-from outlines_phi.plugin.generator import PhiGenerator
+from tests.inner import Cache, PhiGenerator
 from tests.loaded import Person
 from tests.plugin.gate import Gate, forget_trees, is_free, together, trees, workers
 from tests.plugin.loops import seeded

@@ -25,8 +25,6 @@ from outlines_phi import (
     OneStepPhi,
     TextConstraint,
 )
-from outlines_phi.numerics.distributions import draw_ahead
-from outlines_phi.sampling.draws import TokenAccount
 from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.inner import (
     AncestralSampler,
@@ -35,8 +33,10 @@ from tests.inner import (
     LookaheadSampler,
     Request,
     Sampler,
+    TokenAccount,
     TreeStore,
     ahead,
+    draw_ahead,
 )
 from tests.languages import AND_OPEN, LISTED, Ids, ids
 from tests.sampling.banning import Banned

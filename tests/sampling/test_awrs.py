@@ -16,22 +16,25 @@ from torch import Tensor
 
 from outlines_phi import AutoPhi, Effort, ExactPhi, LocalPhi
 from outlines_phi.lm import LanguageModel, SequenceTrees, TableModel, TokenTrees
-from outlines_phi.phi.tree.distribution import Distribution
-from outlines_phi.sampling import awrs
-from outlines_phi.sampling.awrs import MassEstimate, Order, draw_allowed, gumbel
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 from tests.inner import (
     AllowedDraw,
     AncestralSampler,
     AutoSampler,
     BoundsTree,
+    Distribution,
     Evaluator,
     ExactSampler,
+    MassEstimate,
+    Order,
     Request,
     Sampler,
     TreeStore,
     WrappedModel,
+    awrs,
+    draw_allowed,
     enumerate_together,
+    gumbel,
     log_mean,
     rank,
     tree,

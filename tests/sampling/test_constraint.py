@@ -30,21 +30,21 @@ from outlines_phi import (
 from outlines_phi.errors import ConstraintError
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import ProposalPhi
-from outlines_phi.phi.tree.tree import NODE_BYTES
-from outlines_phi.sampling import stepper
-from outlines_phi.sampling.rejection.attempts import ResidualWalk
 from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.inner import (
     DEAD,
+    NODE_BYTES,
     AllowedDraw,
     BoundsTree,
     Evaluator,
     Request,
     ResidualAttempts,
+    ResidualWalk,
     TreeStore,
     grow_trees,
     preexpand,
     rank,
+    stepper,
 )
 from tests.languages import (
     ALPHA,

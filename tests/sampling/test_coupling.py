@@ -19,12 +19,24 @@ from torch import Tensor
 from outlines_phi import LocalPhi, OneStepPhi, SamplingSettings
 from outlines_phi.drafting import Drafter
 from outlines_phi.lm import LanguageModel, TransformersModel
-from outlines_phi.numerics.distributions import BLOCK
 from outlines_phi.phi import Prefixes, ProposalPhi
-from outlines_phi.sampling.coupling import verify
-from outlines_phi.sampling.stepper import Stepper, Trajectory, WalkStep
 from tests.drafting.runs import table_of
-from tests.inner import Chains, Distributions, Exchange, Prefetch, Proposals, Request, Rows, branches, distributions
+from tests.inner import (
+    BLOCK,
+    Chains,
+    Distributions,
+    Exchange,
+    Prefetch,
+    Proposals,
+    Request,
+    Rows,
+    Stepper,
+    Trajectory,
+    WalkStep,
+    branches,
+    distributions,
+    verify,
+)
 from tests.inner import coupling as kernel
 from tests.languages import LANGUAGES, sample
 from tests.lm import gardens

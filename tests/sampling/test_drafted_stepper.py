@@ -41,7 +41,6 @@ from outlines_phi.drafting import (
 from outlines_phi.guides import Table
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun, state_values
-from outlines_phi.sampling.stepper import Stepper, Trajectory
 from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.inner import (
     AncestralSampler,
@@ -49,6 +48,8 @@ from tests.inner import (
     PhraseGuide,
     Prefetch,
     Request,
+    Stepper,
+    Trajectory,
     branches,
     frequencies,
     noise_floor,

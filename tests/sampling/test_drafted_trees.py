@@ -18,8 +18,6 @@ from outlines_phi.errors import DraftError
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import Prefixes
 from outlines_phi.phi.learned import LearnedEstimate
-from outlines_phi.phi.tree.evaluator import Foresight
-from outlines_phi.sampling import sampler as prefetch
 from tests.drafting.runs import Scripted
 from tests.inner import (
     Attempt,
@@ -27,6 +25,7 @@ from tests.inner import (
     BoundsTree,
     Evaluator,
     Exchange,
+    Foresight,
     LookaheadSampler,
     Node,
     Prefetch,
@@ -35,6 +34,7 @@ from tests.inner import (
     TreeStore,
     window_walks,
 )
+from tests.inner import sampler as prefetch
 from tests.languages import (
     ALPHA,
     GRAMMARS,

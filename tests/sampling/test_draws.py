@@ -26,9 +26,17 @@ from outlines_phi import (
     UnsupportedError,
 )
 from outlines_phi.sampling import Certificate, Population
-from outlines_phi.sampling.draws import DrawCounts, numbers_of
-from outlines_phi.sampling.sampler import Stream, random_stream
-from tests.inner import AncestralSampler, Prefetch, Request, Sampler, SMCSampler
+from tests.inner import (
+    AncestralSampler,
+    DrawCounts,
+    Prefetch,
+    Request,
+    Sampler,
+    SMCSampler,
+    Stream,
+    numbers_of,
+    random_stream,
+)
 from tests.languages import LANGUAGES, OF_EVERY_KIND, Language, sample
 from tests.sampling.drafters import Drawn, Fixed, law_of, ranked
 from tests.sampling.test_constraint import Rule

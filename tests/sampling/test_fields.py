@@ -34,10 +34,18 @@ from outlines_phi import (
 from outlines_phi.errors import InterruptedDraws
 from outlines_phi.guides import FSMGuide, Guide, JSONGuide, Table
 from outlines_phi.lm import TableModel
-from outlines_phi.plugin.types.tables import CompiledTypes
-from outlines_phi.sampling import lookahead
 from outlines_phi.sampling.rejection import auto_sampler
-from tests.inner import PhraseGuide, ProductGuide, Request, banned, compile_regex, watch, window_walks
+from tests.inner import (
+    CompiledTypes,
+    PhraseGuide,
+    ProductGuide,
+    Request,
+    banned,
+    compile_regex,
+    lookahead,
+    watch,
+    window_walks,
+)
 from tests.languages import ALPHA, VOCABULARY, Ids, ids, p_value, sample, z
 
 WRITTEN = ['{"', "a", '":', '"x', '"y', "x", "y", '"', '",', '","', "b", '["', "],", '"],"', "c", "true", "false", "}"]

@@ -19,7 +19,6 @@ from outlines_phi import SMC, AutoPhi, BigramDPPhi, EmptyLanguageError, ExactPhi
 from outlines_phi.drafting import ForcedDrafter, ModelDrafter
 from outlines_phi.guides import read_grammar
 from outlines_phi.lm import LanguageModel, SequenceTrees, TokenTrees
-from outlines_phi.phi.dp_bigram import StateSpace
 from tests.guides.grammar.definition import Definition
 from tests.inner import (
     AncestralSampler,
@@ -29,6 +28,7 @@ from tests.inner import (
     Request,
     Sampler,
     SMCSampler,
+    StateSpace,
     WrappedModel,
     ahead,
     frequencies,

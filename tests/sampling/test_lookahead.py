@@ -31,9 +31,8 @@ from outlines_phi import (
 from outlines_phi.guides import Table
 from outlines_phi.lm import LanguageModel, TableModel, TokenTrees
 from outlines_phi.lm.forest import Forest
-from outlines_phi.sampling.rejection.attempts import descend
-from outlines_phi.sampling.window_walks import WASTE, WindowTree, lost_at
 from tests.inner import (
+    WASTE,
     Attempt,
     Attempts,
     BoundsTree,
@@ -50,8 +49,11 @@ from tests.inner import (
     Request,
     Rows,
     WindowAttempts,
+    WindowTree,
+    descend,
     frequencies,
     log_sum,
+    lost_at,
     noise_floor,
     total_variation,
 )

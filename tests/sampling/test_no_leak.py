@@ -30,11 +30,20 @@ from outlines_phi import (
     Vocabulary,
 )
 from outlines_phi.guides import FSMGuide, Guide, Table
-from outlines_phi.guides.phrases.ban_language import free_text
 from outlines_phi.lm import TableModel
-from outlines_phi.phi.estimator import Phi
 from tests.guides.banning import bans, vocabularies
-from tests.inner import PhraseGuide, ProductGuide, Request, Sampler, TreeStore, banned, compile_regex, sampler_for
+from tests.inner import (
+    Phi,
+    PhraseGuide,
+    ProductGuide,
+    Request,
+    Sampler,
+    TreeStore,
+    banned,
+    compile_regex,
+    free_text,
+    sampler_for,
+)
 from tests.languages import ids, sample, streamed
 from tests.leaks import leaks, wanting
 from tests.vocabulary.test_vocabulary import sentencepiece_bpe

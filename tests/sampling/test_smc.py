@@ -10,10 +10,21 @@ import numpy as np
 import pytest
 
 from outlines_phi import SMC, Draws, EmptyLanguageError, Guarantee, LocalPhi, OneStepPhi
-from outlines_phi.numerics.weights import effective_size, normalized
-from outlines_phi.sampling import ancestral
-from outlines_phi.sampling.ancestral import Ancestors, Particles
-from tests.inner import DONE, at_quantiles, frequencies, log_mean, noise_floor, scaled, systematic, total_variation
+from tests.inner import (
+    DONE,
+    Ancestors,
+    Particles,
+    ancestral,
+    at_quantiles,
+    effective_size,
+    frequencies,
+    log_mean,
+    noise_floor,
+    normalized,
+    scaled,
+    systematic,
+    total_variation,
+)
 from tests.languages import AND_OPEN, LANGUAGES, LISTED, PROMPT, Language, correct, sample, z
 
 WORDS, LOOP, NESTED, BOTTLENECK = LANGUAGES

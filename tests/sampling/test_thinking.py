@@ -36,12 +36,10 @@ from outlines_phi import (
     from_language_model,
 )
 from outlines_phi.guides import Guide, Table
-from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.lm import TableModel
-from outlines_phi.plugin.generator import PhiGenerator
 from outlines_phi.testing import assert_guide
 from outlines_phi_workbench.suite.reference import enumerate_language
-from tests.inner import Request, frequencies, noise_floor, total_variation
+from tests.inner import PhiGenerator, Request, banned, frequencies, noise_floor, total_variation
 from tests.languages import (
     ALPHA,
     SPECIAL,

@@ -24,19 +24,13 @@ from outlines_phi import (
 )
 from outlines_phi.errors import GrammarWarning
 from outlines_phi.guides import CFGGuide, Guide, read_grammar
-from outlines_phi.guides.grammar import cfg_guide
-from outlines_phi.guides.grammar.grammar import Grammar, Terminal
-from outlines_phi.guides.grammar.notation.reader import grammar_text
-from outlines_phi.guides.grammar.parser import Parser
-from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
-from outlines_phi.guides.phrases.ban_language import banned
-from outlines_phi.lm import bundled
 from outlines_phi.testing import assert_guide
 from tests.guides.banning import is_free
 from tests.guides.grammar.definition import Definition
 from tests.guides.grammar.fixtures import C_LIKE, FIXTURES, LEXERS, SYMBOLS, Fixture, grammar, vocabulary
 from tests.guides.grammar.recognizer import grammars
 from tests.guides.walking import accepts, assert_row, assert_same, ended, members, read, states_after, walk
+from tests.inner import DEAD, DONE, UNREACHABLE, Grammar, Parser, Terminal, banned, bundled, cfg_guide, grammar_text
 
 fixed = settings(derandomize=True, deadline=None, max_examples=60)
 WRITABLE = [fixture for fixture in FIXTURES if not fixture.empty]

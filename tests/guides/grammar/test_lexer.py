@@ -14,16 +14,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from outlines_phi import GrammarError, UnsupportedError
-from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides import read_grammar
-from outlines_phi.guides.grammar import lexer as lexing
-from outlines_phi.guides.grammar.grammar import Terminal
-from outlines_phi.guides.grammar.lexeme_automaton import automaton_of
 from outlines_phi.guides.grammar.lexer import NOTHING, START, Lexer
-from outlines_phi.regex.patterns import compile_regex, literal
 from tests.guides.grammar.definition import LongestMatch
 from tests.guides.grammar.fixtures import LETTERS as NAME
 from tests.guides.grammar.fixtures import LEXERS, SYMBOLS, literals
+from tests.inner import ByteAutomaton, Terminal, automaton_of, compile_regex, literal
+from tests.inner import lexer as lexing
 
 
 def texts(alphabet: Sequence[str], longest: int) -> list[str]:

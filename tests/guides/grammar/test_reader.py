@@ -13,11 +13,9 @@ from outlines import grammars
 from outlines_phi import EmptyLanguageError, GrammarError
 from outlines_phi.errors import GrammarWarning
 from outlines_phi.guides import read_grammar
-from outlines_phi.guides.grammar.grammar import Grammar, Terminal
-from outlines_phi.guides.grammar.lexeme_automaton import automaton_of
 from outlines_phi.guides.grammar.notation import reader
-from outlines_phi.guides.grammar.parser import ERROR, Parser
 from tests.guides.grammar.definition import Definition
+from tests.inner import ERROR, Grammar, Parser, Terminal, automaton_of
 
 FEATURES = {
     "alternatives": 'start: "a" | "b" "c"\n     | ',

@@ -10,15 +10,12 @@ from llguidance.hf import from_tokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 
 from outlines_phi import EmptyLanguageError, GrammarError, UnsupportedError, Vocabulary
-from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.errors import VocabularyError
 from outlines_phi.guides import CFGGuide, Guide, read_grammar
-from outlines_phi.guides.guidance.guidance_grammar import GuidanceGrammar
 from outlines_phi.guides.guidance.guidance_rules import GuidanceRules
-from outlines_phi.lm import bundled
-from outlines_phi.regex.patterns import compile_regex
 from tests.guides.guidance.oracle import BYTES, HEADER, RECORDED, accepted, random_grammar
 from tests.guides.walking import ended
+from tests.inner import ByteAutomaton, GuidanceGrammar, bundled, compile_regex
 
 ABC = b"abc"
 

@@ -21,17 +21,13 @@ from outlines_phi import (
     lm,
 )
 from outlines_phi.guides import JSONGuide
-from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.json_schema import kinds, shapes
 from outlines_phi.guides.json_schema.machine import sizes
 from outlines_phi.guides.json_schema.machine.sizes import NEVER
 from outlines_phi.guides.json_schema.reading import schema as reading
-from outlines_phi.guides.json_schema.reading.schema import Schema
-from outlines_phi.plugin.types.output_types import JSONText
-from outlines_phi.regex import builder
 from tests.guides.json_schema.schemas import SAID, SMALL, STRING, accepted, dumped, machine, valid
 from tests.guides.json_schema.test_validity import connected
 from tests.guides.walking import random_text, read
+from tests.inner import DEAD, DONE, JSONText, Schema, builder, kinds, shapes
 
 DRAFT_4, DRAFT_7 = "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#"
 INTEGER, DAY, MOMENT = (

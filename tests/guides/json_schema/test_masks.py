@@ -14,11 +14,7 @@ from hypothesis import strategies as st
 
 from outlines_phi import BannedPhrases, EmptyLanguageError, SchemaWarning, UnsupportedError, Vocabulary
 from outlines_phi.guides import Guide, JSONGuide, Table
-from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.json_schema import spreads, string_set, token_forest, walker
-from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.vocabulary import kernel
-from outlines_phi.vocabulary.trie import fewest_tokens
 from tests.guides.json_schema.schemas import (
     ESCAPED,
     LAID_OUT,
@@ -34,6 +30,7 @@ from tests.guides.json_schema.schemas import (
 )
 from tests.guides.json_schema.test_numbers import TEMPLATES
 from tests.guides.walking import assert_row, random_text, read, walk
+from tests.inner import DEAD, DONE, banned, fewest_tokens, spreads, string_set, token_forest, walker
 
 QUOTING = b'"\\\xc3\xf0'
 LISTED: dict[str, Any] = {**SCHEMAS, **SETS, **LAID_OUT}

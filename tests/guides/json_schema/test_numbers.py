@@ -17,15 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi import UnsupportedError
-from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.guides.json_schema import number_set as numbers
-from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.guides.json_schema.number_set import MAX_DIGITS, NumberSet
 from outlines_phi.guides.json_schema.number_texts import MANY_REMAINDERS, Divisor, Multiples, most_states
-from outlines_phi.guides.json_schema.reading.schema import Schema, Template
 from outlines_phi.regex.code_automaton import equivalent
-from outlines_phi.regex.patterns import compile_regex
 from tests.guides.json_schema.schemas import machine
+from tests.inner import ByteAutomaton, Machine, Schema, Template, compile_regex
+from tests.inner import number_set as numbers
 
 fixed = settings(derandomize=True, deadline=None)
 

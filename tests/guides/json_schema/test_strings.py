@@ -15,11 +15,8 @@ from pydantic import TypeAdapter
 
 from outlines_phi import UnsupportedError
 from outlines_phi.automata.automaton import UNREACHABLE, ByteAutomaton
-from outlines_phi.format_limits import current_limits
-from outlines_phi.guides.json_schema.formats import FORMATS, format_strings
-from outlines_phi.guides.json_schema.string_set import StringSet
-from outlines_phi.regex.spelling import spelled, utf8
 from tests.guides.json_schema.schemas import quoted
+from tests.inner import FORMATS, StringSet, current_limits, format_strings, spelled, utf8
 
 fuzz = settings(derandomize=True, deadline=None, max_examples=100)
 

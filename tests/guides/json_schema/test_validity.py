@@ -15,13 +15,11 @@ from jsonschema_specifications import REGISTRY
 
 from outlines_phi import EmptyLanguageError, SchemaWarning, UnsupportedError, Vocabulary
 from outlines_phi.guides import JSONGuide
-from outlines_phi.guides.json_schema.formats import FORMATS, LEFT_OUT, format_strings
 from outlines_phi.guides.json_schema.reading.keywords import KEYWORDS
-from outlines_phi.guides.json_schema.reading.schema import Schema
-from outlines_phi.lm import bundled
 from tests.guides.json_schema.reading.keyword_tables import ANNOTATIONS, END, START, summary, write
 from tests.guides.json_schema.schemas import SAID, SCHEMAS, SETS, VALUES, accepted, dumped, machine, valid, validator
 from tests.guides.walking import random_text
+from tests.inner import FORMATS, LEFT_OUT, Schema, bundled, format_strings
 
 SPELLINGS: tuple[dict[str, Any], ...] = ({"separators": (",", ":"), "ensure_ascii": False}, {}, {"indent": 2})
 

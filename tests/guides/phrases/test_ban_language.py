@@ -13,16 +13,7 @@ from numpy.typing import NDArray
 from outlines_phi import BannedPhrases, EmptyLanguageError, UnsupportedError, Vocabulary
 from outlines_phi.errors import VocabularyError
 from outlines_phi.guides import FSMGuide, Guide, Table
-from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
-from outlines_phi.guides.phrases import ban_language
-from outlines_phi.guides.phrases.ban_language import ProductGuide, banned, depends_on_prompt
-from outlines_phi.guides.phrases.banned import smallest_conflict
-from outlines_phi.guides.phrases.matcher import PhraseMatcher
-from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
-from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.testing import assert_guide, assert_spells
-from outlines_phi.testing.guide_conformance import reachable
-from outlines_phi.vocabulary.classes import EOS
 from tests.guides.banning import (
     BYTES,
     MERGES,
@@ -35,6 +26,21 @@ from tests.guides.banning import (
     vocabularies,
 )
 from tests.guides.walking import assert_row, ended, read
+from tests.inner import (
+    DEAD,
+    DONE,
+    EOS,
+    UNREACHABLE,
+    PhraseGuide,
+    PhraseMatcher,
+    ProductGuide,
+    ban_language,
+    banned,
+    compile_regex,
+    depends_on_prompt,
+    reachable,
+    smallest_conflict,
+)
 
 LETTERS = Vocabulary.from_tokens(["<eos>", *"abcx{}"], 0)
 

@@ -13,14 +13,12 @@ from outlines.types import CFG, JsonSchema
 from outlines_phi import BannedPhrases, EmptyLanguageError, GrammarError, OutlinesPhiError, Special, UnsupportedError
 from outlines_phi.automata.stops import StoppedTexts
 from outlines_phi.guides import FSMGuide, Guide, MachineGuide
-from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.phrases import banned
-from outlines_phi.guides.phrases.ban_language import banned as ban_module
-from outlines_phi.guides.phrases.ban_language import free_text
 from outlines_phi.guides.stopping import Stops, stopped
 from outlines_phi.testing import assert_guide
 from outlines_phi.vocabulary.special_tokens import spelling
-from tests.inner import CompiledTypes, compile_regex
+from tests.inner import DEAD, DONE, CompiledTypes, compile_regex, free_text
+from tests.inner import banned as ban_module
 from tests.languages import JSON_VOCABULARY, SPECIAL_VOCABULARY, VOCABULARY, Ids
 
 

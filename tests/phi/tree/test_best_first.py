@@ -12,7 +12,6 @@ import pytest
 from outlines_phi import BudgetError, Effort, EmptyLanguageError, ExactPhi, SamplingSettings, Vocabulary
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
-from outlines_phi.phi.tree.best_first import Frontier, ModeSearch
 from outlines_phi.sampling import Ranking, ranking
 from outlines_phi_workbench.suite.reference import count_prefixes
 from tests.inner import (
@@ -20,6 +19,8 @@ from tests.inner import (
     BoundsTree,
     Evaluator,
     ExactSampler,
+    Frontier,
+    ModeSearch,
     TreeStore,
     best_first,
     compile_regex,

@@ -11,25 +11,30 @@ import torch
 from outlines_phi import BudgetError, Effort, ExactPhi, SamplingSettings, TextConstraint, Vocabulary
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
-from outlines_phi.phi.tree import evaluator
-from outlines_phi.phi.tree.best_first import BESIDE, SHORTEST, USUAL, expand_usual, likeliest_beside, usual_prefixes
-from outlines_phi.phi.tree.evaluator import Foresight
-from outlines_phi.vocabulary.trie import merged_tokens
 from outlines_phi_workbench.suite.reference import count_prefixes
 from tests.inner import (
+    BESIDE,
     DONE,
+    SHORTEST,
+    USUAL,
     BoundsTree,
     Evaluator,
     ExactSampler,
+    Foresight,
     RejectionAttempts,
     Request,
     TreeStore,
     best_first,
     compile_regex,
     enumerate_together,
+    evaluator,
+    expand_usual,
+    likeliest_beside,
     log_sum,
+    merged_tokens,
     probabilities,
     rank,
+    usual_prefixes,
 )
 from tests.languages import (
     ALPHA,

@@ -8,11 +8,9 @@ import pytest
 from scipy import stats
 
 from outlines_phi import LookaheadPhi, UnsupportedError
-from outlines_phi.numerics.weights import log
-from outlines_phi.phi.tree.window import Ending, Release
 from outlines_phi.sampling.phi_options import WINDOW
 from tests.guides.walking import assert_same
-from tests.inner import DONE, Evidence, PhraseWindows, Renewal, Wave
+from tests.inner import DONE, Ending, Evidence, PhraseWindows, Release, Renewal, Wave, log
 from tests.languages import LANGUAGES
 from tests.sampling.banning import VOCABULARY, Banned, Ends, Ids, released, renewed
 

@@ -36,11 +36,9 @@ from outlines_phi import (
 )
 from outlines_phi.errors import ModelError, VocabularyError
 from outlines_phi.guides import FSMGuide, Table
-from outlines_phi.lm import bundled
-from outlines_phi.lm.transformers.forward import CACHES
 from outlines_phi.plugin.hosts.custom_generate import LOANS
-from outlines_phi.regex.patterns import compile_regex
 from outlines_phi_workbench.suite.reference import Reference
+from tests.inner import CACHES, bundled, compile_regex
 from tests.languages import ALPHA, p_value
 from tests.plugin.gate import trees
 from tests.plugin.loops import custom, inputs_of, seeded, texts, written

@@ -23,13 +23,10 @@ from outlines_phi import (
     from_transformers,
 )
 from outlines_phi.errors import ModelError
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.guides import FSMGuide, Table
-from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts import phi_processor, transformers
-from outlines_phi.regex.patterns import compile_regex
 from outlines_phi_workbench.suite.reference import Reference
+from tests.inner import DEAD, DONE, bundled, compile_regex, frequencies, noise_floor, total_variation
 from tests.languages import ALPHA, p_value
 from tests.plugin.loops import generate, inputs_of, pair, seeded, texts, written
 from tests.plugin.oracle import reference

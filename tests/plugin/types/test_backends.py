@@ -36,16 +36,20 @@ from outlines_phi import (
     wrap,
 )
 from outlines_phi.guides import FSMGuide, Table
-from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.json_schema.formula import Formula
-from outlines_phi.lm import bundled
-from outlines_phi.numerics.cache import memory_of
-from outlines_phi.plugin.processor import MaskLogitsProcessor
-from outlines_phi.plugin.types import tables
-from outlines_phi.plugin.types.output_types import to_core_language
-from outlines_phi.plugin.types.tables import MASKING, CompiledTypes
-from outlines_phi.regex import patterns
-from outlines_phi.regex.patterns import compile_regex
+from tests.inner import (
+    DEAD,
+    DONE,
+    MASKING,
+    CompiledTypes,
+    MaskLogitsProcessor,
+    bundled,
+    compile_regex,
+    memory_of,
+    patterns,
+    tables,
+    to_core_language,
+)
 from tests.languages import ALPHA, p_value
 from tests.plugin.loops import seeded
 from tests.plugin.oracle import by_text, reference

@@ -23,9 +23,8 @@ from outlines_phi import (
     from_guidance,
     from_language_model,
 )
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.lm.table_model import TableModel
 from tests.guides.guidance.oracle import HEADER, RECORDED
+from tests.inner import FSMGuide, TableModel
 from tests.languages import p_value
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")

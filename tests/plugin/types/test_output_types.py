@@ -35,11 +35,9 @@ from typing_extensions import TypedDict
 import outlines_phi
 from outlines_phi import Generator, PhiTransformers, SchemaWarning, UnsupportedError
 from outlines_phi.guides.index import from_index
-from outlines_phi.plugin.types.output_types import JSONText, to_core_language, to_language
 from outlines_phi.plugin.types.pydantic_schemas import PythonSchema, term_of
-from outlines_phi.plugin.types.readers import reader
-from outlines_phi.regex.patterns import compile_regex
 from tests.guides.walking import machine_of
+from tests.inner import JSONText, compile_regex, reader, to_core_language, to_language
 from tests.regex.outlines_engine import difference, whole
 
 

@@ -32,11 +32,8 @@ from outlines_phi import (
     UnsupportedError,
     ValueReadError,
 )
-from outlines_phi.numerics.cache import forget_parts
-from outlines_phi.plugin.types.output_types import JSONText, to_language
-from outlines_phi.plugin.types.readers import format_of, reader
-from outlines_phi.regex import patterns
 from tests.guides.walking import machine_of, random_member
+from tests.inner import JSONText, forget_parts, format_of, patterns, reader, to_language
 
 PROMPT = "A person as JSON: "
 pytestmark = pytest.mark.filterwarnings("ignore:The function name could not be determined")  # Outlines, of a partial

@@ -36,10 +36,9 @@ from outlines_phi import (
     structural_tag,
 )
 from outlines_phi.lm import TableModel, bundled
-from outlines_phi.plugin.types.readers import format_of
 from outlines_phi.plugin.types.tools import Reply, ToolCall, families, family_of
 from outlines_phi_workbench.suite.reference import enumerate_language
-from tests.inner import frequencies, noise_limit, total_variation
+from tests.inner import format_of, frequencies, noise_limit, total_variation
 
 SCHEMA = {
     "type": "object",

@@ -32,14 +32,13 @@ from outlines_phi import (
 )
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
-from outlines_phi.numerics.weights import draw as at_weights
-from outlines_phi.plugin.call import CallOptions
 from outlines_phi.sampling.rejection.adaptive_proposal import STATE, AdaptiveTrajectories, BackedUpValues, last_state
-from outlines_phi.sampling.rejection.auto_sampler import TwoStages
 from tests.inner import (
     DONE,
+    CallOptions,
     Request,
     TreeStore,
+    TwoStages,
     bundled,
     compile_regex,
     frequencies,
@@ -48,6 +47,7 @@ from tests.inner import (
     scaled,
     total_variation,
 )
+from tests.inner import draw as at_weights
 from tests.languages import (
     ALPHA,
     AND_OPEN,
