@@ -1,7 +1,5 @@
 """``outlines-phi audit``, ``probabilities`` and ``demo`` on the bundled model; the commands of the documentation."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """``outlines-phi generate`` on the bundled model."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """``outlines-phi generate --ray``, with a double in the place of Ray; ``tests/hosts/test_ray.py`` has the real one."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import sys

@@ -1,7 +1,5 @@
 """The start and the end of the command line, its bar, the process that ``serve`` becomes, and what commands refuse."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """``outlines-phi generate`` with banned phrases, estimators by name, particles and drafts; ``outlines-phi fit``."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Literal

@@ -1,7 +1,5 @@
 """The bundled model, as stock Outlines and as this package have it."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import warnings

@@ -16,7 +16,7 @@ import pytest
 import outlines_phi
 from outlines_phi import BannedPhrases, PhiTransformers, generate, samplers
 from outlines_phi.lm import bundled
-from tests.plugin.loops import custom, pair, texts
+from tests.plugin.instruments import custom, pair, texts
 
 
 @dataclass(frozen=True)

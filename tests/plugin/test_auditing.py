@@ -30,8 +30,7 @@ from outlines_phi.fidelity import FormatFit
 from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.inner import LOW, REMEDIES, Beginnings, FirstToken, TableModel
 from tests.languages import VOCABULARY
-from tests.plugin.gate import trees
-from tests.plugin.oracle import reference
+from tests.plugin.instruments import reference, trees
 from tests.precision import SHARE
 
 QUESTION = "Question: is the bakery open on Monday? Answer: "

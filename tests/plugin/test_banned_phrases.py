@@ -30,10 +30,8 @@ from outlines_phi import (
 )
 from tests.inner import Correction, MaskLogitsProcessor, bundled
 from tests.plugin.doors import BAN, SUNDAY
-from tests.plugin.gate import Gate
-from tests.plugin.loops import custom, pair, texts
-from tests.plugin.loops import generate as generate_in
-from tests.plugin.oracle import free_texts, p_value, without
+from tests.plugin.instruments import Gate, custom, free_texts, p_value, pair, texts, without
+from tests.plugin.instruments import generate as generate_in
 from tests.precision import near
 
 ANSWER = Literal["yes", "not now", "nobody", "no"]

@@ -25,8 +25,8 @@ from outlines_phi.guides import Table, fsm
 from tests.inner import BoundsTree, Cache, CompiledTypes, Forward, JSONText, Node, Prefix, bundled, streaming
 from tests.inner import tables as compiled
 from tests.loaded import Character
-from tests.plugin.gate import Gate, together, trees, workers
-from tests.plugin.gate import compiled as kept
+from tests.plugin.instruments import Gate, together, trees, workers
+from tests.plugin.instruments import compiled as kept
 from tests.precision import near
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "

@@ -17,9 +17,7 @@ from outlines_phi.errors import ConstraintError, EmptyLanguageError, Unsupported
 from outlines_phi.fidelity.comparison import total_variation
 from outlines_phi_workbench.suite.reference import Reference
 from tests.languages import ALPHA, p_value
-from tests.plugin.gate import trees
-from tests.plugin.loops import custom, pair, written
-from tests.plugin.oracle import by_text, reference
+from tests.plugin.instruments import by_text, custom, pair, reference, trees, written
 from tests.precision import near
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")

@@ -52,8 +52,7 @@ from outlines_phi_workbench.suite.reference import Reference
 from tests.inner import Phi, resolve_draft, resolve_phi
 from tests.inner import sampler as prefetch
 from tests.loaded import Person
-from tests.plugin.loops import custom, generate, pair, seeded, written
-from tests.plugin.oracle import reference
+from tests.plugin.instruments import custom, generate, pair, reference, seeded, written
 from tests.precision import near, near_log
 
 PROMPT = "Person: Nora is a teacher in Paris. JSON: "

@@ -33,9 +33,7 @@ from outlines_phi_workbench.suite.reference import Reference, count_prefixes
 from tests.inner import PhiGenerator, best_first, watch
 from tests.languages import ALPHA, DRAWS, ids, p_value
 from tests.loaded import Character
-from tests.plugin.gate import Gate
-from tests.plugin.loops import custom, inputs_of, pair, texts
-from tests.plugin.oracle import by_text, reference
+from tests.plugin.instruments import Gate, by_text, custom, inputs_of, pair, reference, texts
 from tests.precision import NATS, near, near_log
 
 PROMPT = "A person as JSON: "

@@ -40,8 +40,7 @@ from outlines_phi import (
 )
 from tests.inner import MaskLogitsProcessor, bundled
 from tests.inner import install as install_module
-from tests.plugin.gate import together
-from tests.plugin.loops import seeded
+from tests.plugin.instruments import seeded, together
 from tests.precision import named
 
 PROMPT, WORDS = "Question: is the bakery open on Monday? Answer: ", ["yes", "no", "not now", "nobody"]

@@ -49,7 +49,7 @@ from tests.inner import (
     resolve_phi,
     rows,
 )
-from tests.plugin.loops import custom
+from tests.plugin.instruments import custom
 
 SETTINGS = {field.name for field in fields(SamplingSettings)}
 

@@ -44,7 +44,7 @@ from outlines_phi.guides import FSMGuide, JSONGuide, Table
 from outlines_phi.plugin.install import PhiBackend
 from tests.inner import DEAD, DONE, MaskLogitsProcessor, Prefix, PrefixTree, Step, bundled, compile_regex, kept_rows
 from tests.leaks import leaks
-from tests.plugin.loops import seeded
+from tests.plugin.instruments import seeded
 from tests.precision import named
 
 CPU = torch.device("cpu")

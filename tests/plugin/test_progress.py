@@ -1,7 +1,5 @@
 """``progress=`` at every door, the line of a call that does not end soon, and Ctrl-C with typed values."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from itertools import count
@@ -27,8 +25,8 @@ from outlines_phi import (
 from outlines_phi.errors import InterruptedDraws
 from tests.inner import Attempts, watch
 from tests.inner import streaming as module
-from tests.plugin.loops import custom as custom_in
-from tests.plugin.loops import pair
+from tests.plugin.instruments import custom as custom_in
+from tests.plugin.instruments import pair
 from tests.precision import named
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.FidelityWarning")

@@ -19,7 +19,7 @@ from outlines_phi.lm import TableModel, bundled
 from outlines_phi.plugin.mistakes import REFUSED
 from outlines_phi.plugin.wrapping import HOSTS, OwnModel
 from tests.languages import VOCABULARY
-from tests.plugin.loops import seeded
+from tests.plugin.instruments import seeded
 
 COLOUR = Literal["red", "green"]
 FOREIGN = [

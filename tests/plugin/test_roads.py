@@ -18,7 +18,7 @@ from outlines_phi.drafting import Draft, Drafter, Drafting, DraftRun, Site
 from outlines_phi.lm import bundled
 from tests.languages import ALPHA
 from tests.plugin.doors import BAN, BANNING, DOORS, ONE_BY_ONE, SUNDAY, Door, Wanted, banned_generator, fewer, through
-from tests.plugin.oracle import free_texts, p_value, same_law, without
+from tests.plugin.instruments import free_texts, p_value, same_law, without
 
 PROMPT, N, LAW = SUNDAY.prompt, SUNDAY.n, SUNDAY.limits
 

@@ -36,7 +36,7 @@ from outlines_phi.lm import TableModel
 from outlines_phi.plugin.hosts.vllm_server.phi_vllm import ServedModel
 from tests.languages import ALPHA, PROMPT, STOPPED, Ids, StoppedLanguage, p_value
 from tests.plugin.doors import DOORS, Door, Wanted, through
-from tests.plugin.loops import custom, pair
+from tests.plugin.instruments import custom, pair
 from tests.precision import near
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "

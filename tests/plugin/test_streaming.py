@@ -1,7 +1,5 @@
 """Streams and asynchronous calls: the text of a call, piece by piece, on every road, and nothing left of a cancelled one."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading
@@ -33,8 +31,7 @@ from outlines_phi import (
 from outlines_phi.errors import ModelError
 from tests.inner import Cache, PhiGenerator
 from tests.loaded import Person
-from tests.plugin.gate import Gate, forget_trees, is_free, together, trees, workers
-from tests.plugin.loops import seeded
+from tests.plugin.instruments import Gate, forget_trees, is_free, seeded, together, trees, workers
 from tests.precision import named
 from tests.vocabulary.test_vocabulary import sentencepiece_bpe
 

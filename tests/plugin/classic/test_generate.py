@@ -37,7 +37,7 @@ from outlines_phi import (
     wrap,
 )
 from outlines_phi.plugin.classic.generate import ClassicGenerator
-from tests.plugin.gate import together
+from tests.plugin.instruments import together
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "
 WORDS = ["yes", "no", "not now", "nobody"]

@@ -40,9 +40,7 @@ from outlines_phi.plugin.hosts.custom_generate import LOANS
 from outlines_phi_workbench.suite.reference import Reference
 from tests.inner import CACHES, bundled, compile_regex
 from tests.languages import ALPHA, p_value
-from tests.plugin.gate import trees
-from tests.plugin.loops import custom, inputs_of, seeded, texts, written
-from tests.plugin.oracle import by_text, reference
+from tests.plugin.instruments import by_text, custom, inputs_of, reference, seeded, texts, trees, written
 from tests.precision import named, near_log
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "

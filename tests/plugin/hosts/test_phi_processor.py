@@ -28,8 +28,7 @@ from outlines_phi.plugin.hosts import phi_processor, transformers
 from outlines_phi_workbench.suite.reference import Reference
 from tests.inner import DEAD, DONE, bundled, compile_regex, frequencies, noise_floor, total_variation
 from tests.languages import ALPHA, p_value
-from tests.plugin.loops import generate, inputs_of, pair, seeded, texts, written
-from tests.plugin.oracle import reference
+from tests.plugin.instruments import generate, inputs_of, pair, reference, seeded, texts, written
 from tests.precision import near_log
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "

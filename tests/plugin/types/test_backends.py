@@ -51,8 +51,7 @@ from tests.inner import (
     to_core_language,
 )
 from tests.languages import ALPHA, p_value
-from tests.plugin.loops import seeded
-from tests.plugin.oracle import by_text, reference
+from tests.plugin.instruments import by_text, reference, seeded
 
 ANSWER = Literal["yes", "no", "maybe"]
 

@@ -1,7 +1,5 @@
 """Structural tags have the texts that xgrammar reads: members of either, and texts beside them, are accepted by both or by none."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator
