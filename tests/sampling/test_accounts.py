@@ -1,8 +1,6 @@
 """The accounts of tokens against enumeration, over the one table of samplers: the sums of a draw made visible. To ask for them
 changes no draw and asks the model nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Adaptive weighted rejection by itself; exactness where the live tokens of a step are hundreds of nats apart."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Certificates against exact enumeration: the stated distance holds at its rate, and the law of the draws is the one meant."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Constraints beside the guide, on tokens and on texts: every sampler conditions on them too, found out node by node."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -1,8 +1,6 @@
 """The kernel of verification: its law by integration over the uniforms, and against draws one at a time; after every round of walks
 everything is as if nothing had been drafted (theory.md, section 7.3)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext

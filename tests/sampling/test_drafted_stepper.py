@@ -1,7 +1,5 @@
 """Walks that follow drafts have the law of walks that do not, whatever is drafted (theory.md, sections 7 and 11)."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence

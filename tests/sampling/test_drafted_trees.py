@@ -1,7 +1,5 @@
 """Samplers that draw from token trees, with what drafters foresee evaluated ahead: the same laws by fewer calls."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence

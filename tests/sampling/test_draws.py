@@ -1,7 +1,5 @@
 """The line that shows draws."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

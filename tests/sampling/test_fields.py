@@ -1,8 +1,6 @@
 """Draws block by block against their law by enumeration in plain Python (theory.md, section 6.5): the fields of JSON, named groups,
 parts of DSL terms, guidance's captures; and texts of ``auto``: attempts, then fields over what these have evaluated."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -3,8 +3,6 @@
 A new sampler is a row of ``EXACT`` or ``WEIGHTED``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

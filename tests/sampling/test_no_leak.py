@@ -1,7 +1,5 @@
 """Nothing banned is ever drawn: many draws of models that want to write it, over hostile vocabularies, searched by plain Python."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import re

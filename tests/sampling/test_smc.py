@@ -1,7 +1,5 @@
 """Sequential Monte Carlo: unbiased evidence with its exact variance, properly weighted picks, one model call per step."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Thoughts before answers, and formats with special tokens, against their laws by enumeration in plain Python."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The transfers of a step from and to the device, counted where the package asks for them: a few, however many rows."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence

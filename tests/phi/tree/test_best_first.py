@@ -1,7 +1,5 @@
 """The most probable members, against enumeration."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Grammars of guidance as output types: at every door, with their captures, and with the distribution of the model."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Exact within an effort, weighted beyond it: every stage by its own law, on trees that start from nothing."""
 
-from __future__ import annotations
-
 import datetime
 import math
 import statistics

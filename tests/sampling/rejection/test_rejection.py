@@ -1,7 +1,5 @@
 """Adaptive rejection from cold trees, by whole distributions and tokens drawn ahead; limits of calls: memory, seconds, Ctrl-C."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import count
