@@ -212,22 +212,13 @@ def report(request: pytest.FixtureRequest, model: PhiTransformers) -> Report:
     return run_case(model, request.param, 300, 0)
 
 
-def test_the_bias_is_visible_and_exact_draws_have_none(report: Report) -> None:
+def test_the_bias_is_visible_beside_a_certified_truth_and_what_draws_cost(report: Report) -> None:
     worst = max((view for view in report.views if view.name != WHOLE), key=lambda view: view.distances[PLAIN])
     assert worst.distances[PLAIN] > 3 * worst.limit
     assert all(view.distances[EXACT] < 1.5 * view.limit for view in report.views)
-
-
-def test_the_truth_is_certified(report: Report) -> None:
     assert report.truth.tolerance <= 1e-3 and sum(report.truth.distribution.values()) == pytest.approx(1)
-
-
-def test_every_draw_is_in_the_format(report: Report) -> None:
     assert all(set(view.frequencies[name]) <= set(view.truth) for view in report.views[:-1] for name in (PLAIN, EXACT))
     assert all(len(sample.texts) == 300 for sample in report.samples)
-
-
-def test_costs_are_counted(report: Report) -> None:
     plain, exact = report.samples
     assert report.costs[0].tokens <= plain.tokens and 0 < exact.tokens < plain.tokens and 0 < plain.calls <= 128
 
@@ -282,11 +273,8 @@ def test_the_page_is_what_the_commands_print(cli: Cli, folder: Path) -> None:
     assert seen == ["generate", "generate", "generate", "audit", "generate", "audit", "probabilities", "fit"]
 
 
-def test_the_page_names_every_option() -> None:
+def test_the_page_names_every_option_and_help_says_what_commands_do() -> None:
     for name in ("generate", "audit", "probabilities", "fit"):
         options = {option for parameter in command(name).params for option in parameter.opts if option.startswith("--")}
         assert {option for option in options - {"--help"} if f"`{option}" not in PAGE} == set(), name
-
-
-def test_help_says_what_the_commands_say_of_themselves() -> None:
     assert {name: str(command(name).help).splitlines()[0] for name in OWN} == OWN

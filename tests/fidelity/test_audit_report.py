@@ -406,13 +406,10 @@ def test_values_of_a_fair_field_are_rarely_accused(monkeypatch: pytest.MonkeyPat
     assert sum("a" in fields for fields in named) >= 0.9 * len(named)
 
 
-def test_few_effective_draws_are_said_and_values_are_not_compared() -> None:
+def test_few_effective_draws_and_failures_are_said() -> None:
     report = audited([many(LANGUAGES[3])[:20]])
     assert any("worth fewer than 30" in warning for warning in report.warnings) and not report.pooled.distortions
     assert "Warning: " in str(report) and "**Warning.**" in report.to_markdown()
-
-
-def test_failures_are_counted_placed_and_said() -> None:
     language = LANGUAGES[0]
     settings = language.settings(top_k=6)
     report = audited([many(language, top_k=6)[:500]], settings=settings)

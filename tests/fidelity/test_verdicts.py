@@ -226,12 +226,9 @@ def test_the_limit_scales_is_monotone_and_beats_half_of_markov() -> None:
         assert 0.5 * 0.05 * x.mean() <= limit * (1 + 1e-9) and limit <= x.mean()
 
 
-def test_no_variance_is_worth_far_more_than_hoeffding() -> None:
+def test_no_variance_is_worth_more_than_hoeffding_and_zeros_say_how_rare_the_rest_is() -> None:
     low, high = unit_interval(np.full(1000, 0.5), 0.05)
     assert low <= 0.5 <= high and high - low < 0.3 * 2 * math.sqrt(math.log(2 / 0.05) / 2000)
-
-
-def test_nothing_but_zeros_says_how_rare_the_rest_is() -> None:
     low, high = unit_interval(np.zeros(100), 0.05)
     assert low == 0.0
     assert math.log(1 / 0.025) / 101 <= high <= 0.08
@@ -256,7 +253,7 @@ def test_noise_floor_is_the_distance_that_draws_from_the_law_itself_show(n: int)
     assert noise_floor(LAW, n, repeats=4_000) == pytest.approx(expected, rel=0.05)
 
 
-def test_noise_limit_is_passed_by_one_honest_sample_in_twenty() -> None:
+def test_noise_limit_is_passed_by_one_in_twenty_and_chi_square_pools_rare_outcomes() -> None:
     rng = np.random.default_rng(1)
     limit = noise_limit(LAW, 500)
     distances = [
@@ -264,9 +261,6 @@ def test_noise_limit_is_passed_by_one_honest_sample_in_twenty() -> None:
     ]
     assert np.mean([distance > limit for distance in distances]) == pytest.approx(0.05, abs=0.025)
     assert noise_floor(LAW, 500) < limit
-
-
-def test_chi_square_pools_rare_outcomes_and_counts_those_outside() -> None:
     law = {i: 1 / 20 for i in range(20)}
     outcomes = [*range(20)] * 10
     test = ChiSquare.of([*outcomes, "x"], law, max_cells=5)

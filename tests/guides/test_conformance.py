@@ -279,13 +279,10 @@ def test_one_character_is_text(phrases: list[str | re.Pattern[str]]) -> None:
     assert free_text(BYTES, BannedPhrases(phrases)).min_tokens(2) == 0
 
 
-def test_a_character_that_tokens_cannot_finish_is_no_text() -> None:
+def test_a_character_that_tokens_cannot_finish_is_no_text_and_a_long_list_takes_few_questions() -> None:
     vocabulary = Vocabulary.from_tokens(["<eos>", "a", b"\xc3", b"\xff"], 0)
     with pytest.raises(EmptyLanguageError, match="no character without 'a'"):
         free_text(vocabulary, BannedPhrases(["b", "a"]))
-
-
-def test_a_long_list_that_is_at_fault_as_a_whole_takes_few_questions() -> None:
     asked, phrases = list[BannedPhrases](), BannedPhrases([f"{i} " for i in range(1000)])
     assert smallest_conflict(phrases, lambda some: asked.append(some) or len(some) == 1000) == phrases
     assert len(asked) == QUESTIONS

@@ -336,7 +336,7 @@ def guide_of(pattern: str, vocabulary: Vocabulary = VOCABULARY) -> FSMGuide:
     return FSMGuide.from_automaton(compile_regex(pattern), vocabulary)
 
 
-def test_every_spelling_of_every_member_and_nothing_else() -> None:
+def test_every_spelling_of_every_member_with_one_end_and_nothing_else() -> None:
     assert ended(guide_of("ab|c"), 4) == {(1, 2), (3,), (5,)}
     assert ended(guide_of("aba"), 4) == {(1, 2, 1), (1, 4), (3, 1)}
     assert ended(guide_of("[abc]{2,3}") & guide_of("(ab|c)*") & guide_of(".*c"), 4) == {
@@ -345,23 +345,14 @@ def test_every_spelling_of_every_member_and_nothing_else() -> None:
         (5, 5),
         (5, 5, 5),
     }
-
-
-def test_min_tokens_counts_the_end_of_sequence() -> None:
     guide = guide_of("abab|c")
     assert [guide.min_tokens(state) for state in (guide.start, read(guide, "a"), DONE, DEAD)] == [2, 3, 0, UNREACHABLE]
-
-
-def test_a_token_that_no_further_token_can_complete_is_dead() -> None:
-    """Without a token `c` alone, `a` and then `c` can only be `ac`."""
+    # Without a token `c` alone, `a` and then `c` can only be `ac`.
     vocabulary = Vocabulary.from_tokens(["<eos>", "a", "ac", "d"], 0)
     assert ended(guide_of("ac|ad", vocabulary), 3) == {(2,), (1, 3)}
     stuck = guide_of("ac|d", vocabulary)
     assert stuck.advance(stuck.start, 1) == DEAD
     assert stuck.partition.class_of[1] == NEVER, "a token that is dead everywhere joins the class of such tokens"
-
-
-def test_only_the_first_end_of_sequence_is_allowed() -> None:
     guide = guide_of("a?", Vocabulary((b"a", b"", b""), (2, 1), np.ones(3, dtype=bool)))
     assert [guide.advance(guide.start, end) for end in (2, 1)] == [DONE, DEAD]
 
@@ -433,16 +424,13 @@ def test_what_the_engine_loses_stays_lost() -> None:
         assert_spells(guide, compile_regex(r"1(\.5)?"))
 
 
-def test_dead_ends_of_an_index_are_pruned() -> None:
+def test_dead_ends_of_an_index_are_pruned_and_other_ends_are_never_text() -> None:
     """Without an `x` in the vocabulary, `(ab)*xx` loops for ever; the engine allows the loop."""
     index, first = index_of("(ab)*xx|c"), TOKENS.index("ab")
     guide = FSMGuide.from_index(index, CORE)
     assert first in index.get_allowed_tokens(index.get_initial_state()) and guide.partition.class_of[first] == NEVER
     assert guide.advance(guide.start, first) == DEAD and guide.min_tokens(read(guide, "c")) == 1
-
-
-def test_other_ends_of_the_vocabulary_are_never_text() -> None:
-    """The token that the model stops at is the end of sequence, also where the index has it as an ordinary token."""
+    # The token that the model stops at is the end of sequence, also where the index has it as an ordinary token.
     vocabulary = Vocabulary((b"a", b"b", b"", b""), (3, 2), np.ones(4, dtype=bool))
     guide = FSMGuide.from_index(index_of("[abx]{1,2}", ["a", "b", "x", "<eos>"]), vocabulary)
     assert ended(guide, 3) == {(0,), (1,), *product((0, 1), repeat=2)} and guide.partition.class_of[3] == EOS

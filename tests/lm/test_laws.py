@@ -220,15 +220,12 @@ def test_random_laws_are_named_by_their_seed() -> None:
     assert first == pytest.approx(PINNED, abs=1e-12)
 
 
-def test_order_is_how_far_back_the_law_looks() -> None:
+def test_order_is_how_far_back_the_law_looks_and_scale_that_of_its_logits() -> None:
     long, short, flat = (TableModel.random(ABC, order=order) for order in (None, 1, 0))
     assert (long.logits([0, 1]) != long.logits([2, 1])).all() and (long.logits([0]) != long.logits([0, 0])).all()
     assert (short.logits([0, 1]) == short.logits([2, 2, 1])).all()
     assert (short.logits([1]) != short.logits([2])).all()
     assert (flat.logits([1]) == flat.logits([2, 2])).all()
-
-
-def test_logits_are_standard_normal_times_scale() -> None:
     model = TableModel.random(ABC, seed=1, scale=3.0)
     draws = np.stack([model.logits(each) for each in itertools.product(range(4), repeat=4)])
     assert draws.mean() == pytest.approx(0, abs=4 * 3 / math.sqrt(draws.size))
@@ -331,15 +328,12 @@ def test_a_limit_counts_from_the_beginning_of_the_call(clock: Callable[[float], 
             assert not call.over and call.end_of("the effort ran out") == "the effort ran out"
 
 
-def test_a_limit_without_a_call_begins_one(clock: Callable[[float], None]) -> None:
+def test_a_limit_begins_a_call_and_calls_within_calls_have_clocks_of_their_own(clock: Callable[[float], None]) -> None:
     with limited(1) as call:
         assert current() is call and not call.over
         clock(1)
         assert call.over
     assert not current().over and current() is not call
-
-
-def test_calls_within_calls_have_clocks_of_their_own(clock: Callable[[float], None]) -> None:
     with watching() as outer, limited(5):
         clock(5)
         with watching() as inner:

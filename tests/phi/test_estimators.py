@@ -132,13 +132,10 @@ def test_what_was_drafted_is_not_evaluated_again() -> None:
     assert torch.equal(logits.whole(), torch.stack([law(5, 6), law(5, 6, 7)]))
 
 
-def test_nothing_asked_for_costs_the_prompts_alone() -> None:
+def test_nothing_asked_for_costs_the_prompts_and_what_no_walk_wants_is_forgotten() -> None:
     branches = Branches(LM, PROMPTS)
     for _ in range(2):
         assert (branches.reach([]).whole().shape, branches.trees.counts.calls) == ((0, len(VOCABULARY)), 1)
-
-
-def test_what_no_walk_wants_is_forgotten() -> None:
     branches, root = Branches(LM, PROMPTS), Branch(-1, -1, 0)
     chain = [*root.along((5, 6, 7))][1:]
     chain[1].answer = branches.reach(chain).each()[1]
@@ -327,12 +324,10 @@ class TestLayers:
     def layers(self, budget: int, max_bytes: int = 10**6) -> Layers:
         return Layers(np.array([-np.inf, -np.inf]), self.step, budget, max_bytes)
 
-    def test_it_stops_where_values_settle(self) -> None:
+    def test_it_stops_where_values_settle_and_not_in_a_silent_stretch(self) -> None:
         layers = self.layers(10**9)
         assert layers.top < 40 and math.exp(layers.at(10**8)[0]) == pytest.approx(0.5, rel=4 * SETTLED)
-
-    def test_a_silent_stretch_does_not_settle_it(self) -> None:
-        """A value that moves on while the others rest: the last to be reached lies 20 steps away."""
+        # A value that moves on while the others rest: the last to be reached lies 20 steps away.
         size = 21
         first = np.full(size, -np.inf)
         first[0] = 0.0
@@ -366,21 +361,20 @@ class Asked:
         return self(text)
 
 
-def test_whole_characters_only() -> None:
+def test_whole_characters_beginnings_and_whole_texts_are_asked_about() -> None:
     asked = Asked("€")
     constraint = TextConstraint(asked).over(BYTES)
     assert constraint.allows([1, 2], finished=False) and not constraint.allows([1, 2, 3], finished=False)
     assert constraint.allows([5, 1], finished=False) and constraint.allows([2], finished=False)
     assert asked.texts == ["a", "a€", "éa"] and constraint.allows([], finished=True) and asked.texts[-1] == ""
-
-
-def test_beginnings_and_whole_texts() -> None:
     prefix, complete = Asked("b"), Asked("a")
     constraint = TextConstraint(prefix, complete=complete).over(BYTES)
     assert constraint.allows([1], finished=False) and not constraint.allows([1], finished=True)
     assert not constraint.allows([4], finished=False) and not constraint.allows([4], finished=True)
     assert prefix.texts == ["a", "b"] and complete.texts == ["a"]  # what prefix refuses, complete is not asked about
     assert TextConstraint(complete=complete).over(BYTES).allows([1], finished=False)
+    constraint = TextConstraint(lambda text: np.bool_(text != "b")).over(BYTES)
+    assert constraint.allows([1], finished=False) is True and constraint.allows([4], finished=False) is False
 
 
 def test_verdicts_are_kept_within_a_bound() -> None:
@@ -414,11 +408,6 @@ def test_threads_may_share_a_constraint() -> None:
     assert constraint.bytes <= 2 * 200
 
 
-def test_answers_of_numpy_are_answers() -> None:
-    constraint = TextConstraint(lambda text: np.bool_(text != "b")).over(BYTES)
-    assert constraint.allows([1], finished=False) is True and constraint.allows([4], finished=False) is False
-
-
 def test_identity_of_the_callable_tells_constraints_apart() -> None:
     @dataclass
     class Equal:
@@ -438,7 +427,7 @@ def test_identity_of_the_callable_tells_constraints_apart() -> None:
     assert TextConstraint(one).over(BYTES) != TextConstraint(one).over(elsewhere)
 
 
-def test_several_constraints_in_one() -> None:
+def test_several_constraints_are_one_and_messages_call_it_by_its_predicate() -> None:
     no_a, no_b = (TextConstraint(Asked(letter), further=n).over(BYTES) for letter, n in (("a", 3), ("b", 2)))
     both = all_of(no_a, None, no_b)
     assert both is not None and all_of(None) is None and all_of(no_a, None) is no_a
@@ -446,17 +435,12 @@ def test_several_constraints_in_one() -> None:
     assert both.further == 2 and both.bytes == no_a.bytes + no_b.bytes
     assert both == all_of(no_a, no_b) and hash(both) == hash(all_of(no_a, no_b)) and both != all_of(no_b, no_a)
 
-
-def test_what_messages_call_it() -> None:
     def checked(text: str) -> bool:
         return True
 
     assert str(TextConstraint(checked)).endswith(".checked")
     assert str(TextConstraint(complete=checked)).startswith("TextConstraint(complete=test_what")
     assert str(TextConstraint(checked).over(BYTES)).startswith("constraint=test_what")
-
-
-def test_tokens_that_nobody_can_spell() -> None:
     blank = Vocabulary((b"",) * 4, (0,), np.ones(4, dtype=bool))
     with pytest.raises(UnsupportedError, match="give the tokenizer too: vocabulary=tokenizer"):
         TextConstraint(str.isalpha).over(blank)

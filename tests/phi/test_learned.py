@@ -61,26 +61,20 @@ class TestKnowledge:
         known = EMPTY.after(steps)
         assert {state: value(known, state) for state in expected} == pytest.approx(expected)
 
-    def test_a_state_that_leads_back_to_itself_has_the_value_of_its_ways_out(self) -> None:
+    def test_loops_tiny_values_ends_and_strangers_have_their_values(self) -> None:
         """V = 0.9 V + 0.05: the least solution, not the 1 that one that starts high would stay near."""
         assert value(EMPTY.after([step(2, to2=0.9, to1=0.05)]), 2) == pytest.approx(0.5, rel=0.05)
-
-    def test_tiny_values_keep_their_proportions(self) -> None:
         steps = [step(s, **{f"to{s + 1}": 1e-30}) for s in range(2, 40)] + [step(40, to1=1e-30)]
         log_v = EMPTY.after(steps).log_values(np.arange(2, 41, dtype=np.int32))
         assert log_v[:5] == pytest.approx([-k * 30 * math.log(10) for k in range(39, 34, -1)])
-
-    def test_ends_and_strangers(self) -> None:
         found = EMPTY.after([step(2, to1=0.5)]).log_values(np.array([0, DONE, 2, 7], dtype=np.int32))
         assert found[0] == -math.inf and found[1] == 0 and found[2] == pytest.approx(math.log(0.5))
         assert math.isnan(found[3])
 
-    def test_the_latest_steps_are_kept(self) -> None:
+    def test_the_latest_steps_are_kept_and_learning_in_parts_is_learning_at_once(self) -> None:
         known = EMPTY.after([step(2, to1=0.9)] * STEPS)
         known = known.after([step(2, to1=0.1)] * STEPS)
         assert len(known.at) == STEPS and value(known, 2) == pytest.approx(0.1)
-
-    def test_learning_in_parts_is_learning_at_once(self) -> None:
         steps = [step(2, to3=0.5, to2=0.2), step(3, to1=0.1, to2=0.1), step(2, to3=0.1)]
         parts = EMPTY
         for one in steps:
@@ -304,10 +298,13 @@ def test_what_is_learned_helps(language: Language) -> None:
     assert ess(paths(language, LearnedPhi(taught(language)))) > 1.8 * ess(paths(language, LocalPhi()))
 
 
-def test_rounds_double() -> None:
+def test_rounds_double_and_learning_costs_no_model_call() -> None:
     phi = LearnedPhi()
     assert [phi.rounds(n) for n in (1, 8, 16, 50)] == [[1], [8], [8, 8], [8, 8, 16, 18]]
     assert LocalPhi().rounds(50) == (50,)
+    # Walks of one round evaluate what masked ones do: each prefix once.
+    (draws,) = sample(LearnedPhi(), LATE.request(8, seed=1))
+    assert draws.counts.tokens == len({draw.token_ids[:i] for draw in draws for i in range(1, len(draw.token_ids))})
 
 
 class TestKept:
@@ -334,15 +331,13 @@ class TestKept:
         self.draw(store, None)
         assert (self.draw(store, 3).items, self.draw(TreeStore(), 3).items) == (first.items, first.items)
 
-    def test_a_seeded_call_starts_from_what_was_given(self) -> None:
+    def test_a_seeded_call_starts_from_what_was_given_for_each_prompt_alone(self) -> None:
         values, request = taught(LATE), LATE.request(16, 3)
         torch.manual_seed(0)
         (first,) = sample(LearnedPhi(values), request)
         sample(LearnedPhi(values), LATE.request(64, None))
         assert sample(LearnedPhi(values), request)[0].items == first.items
         assert sample(LearnedPhi(StateValues()), request)[0].items != first.items
-
-    def test_prompts_of_a_batch_do_not_depend_on_one_another(self) -> None:
         both = sample(LearnedPhi(), replace(LATE.request(32, 3, rows=2), prompts=[(1, 2), (4, 3)]))
         assert both[0].items == sample(LearnedPhi(), LATE.request(32, 3))[0].items
 
@@ -366,12 +361,6 @@ class TestKept:
         assert draw() != first
         model.clear_cache()
         assert draw() == first
-
-
-def test_learning_costs_no_model_call() -> None:
-    """Walks of one round evaluate what masked ones do: each prefix once."""
-    (draws,) = sample(LearnedPhi(), LATE.request(8, seed=1))
-    assert draws.counts.tokens == len({draw.token_ids[:i] for draw in draws for i in range(1, len(draw.token_ids))})
 
 
 class TestProcessor:

@@ -1,7 +1,5 @@
 """``banned_phrases=``: where it is given, lifted and replaced, its levels, the host's own loops, streams, and wrong arguments."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import partial
@@ -78,15 +76,13 @@ class TestPlaces:
         for road in roads:
             assert road(phrase for phrase in BAN) == road(BAN)
 
-    def test_generators_over_it_inherit(self, model: PhiTransformers) -> None:
+    def test_generators_over_it_inherit_and_wrapping_again_keeps_it(self, model: PhiTransformers) -> None:
         banning = outlines_phi.wrap(model, banned_phrases=["now"])
         for generator in (outlines_phi.Generator(banning, ANSWER), generate.format(banning, ANSWER)):
             assert generator.banned_phrases == BannedPhrases(["now"])
             assert not holds([generator(PROMPT) for _ in range(30)], "now")
             assert holds([generator(PROMPT, banned_phrases=None) for _ in range(60)], "now")
         assert not holds([outlines.Generator(banning, ANSWER)(PROMPT, phi="exact") for _ in range(30)], "now")
-
-    def test_wrapping_again_keeps_it(self, model: PhiTransformers) -> None:
         banning = outlines_phi.wrap(model, banned_phrases=BAN)
         assert outlines_phi.wrap(banning).banned_phrases == BannedPhrases(BAN)
         assert outlines_phi.wrap(banning, banned_phrases=None).banned_phrases is None

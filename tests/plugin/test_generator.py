@@ -1,7 +1,5 @@
 """Generators with their correction built in: draws, seeds, accounts of tokens, probabilities, modes and certificates."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable

@@ -187,10 +187,11 @@ def test_what_phi_may_not_be(phi: object) -> None:
         resolve_phi(phi)
 
 
-def test_what_phi_may_be() -> None:
+def test_what_phi_may_be_and_every_field_of_the_installed_transformers_is_known() -> None:
     names = {None: None, "exact": ExactPhi(), "local": LocalPhi(), "onestep": OneStepPhi()}
     assert {name: resolve_phi(name) for name in names} == names
     assert resolve_phi(ExactPhi(tolerance=0.1)) == ExactPhi(tolerance=0.1)
+    assert set(INSTALLED) - set(FIELDS) == set(), "say in FIELDS what a correction makes of these"
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
@@ -221,10 +222,6 @@ def configured(name: str, value: Any) -> GenerationConfig:
     config = GenerationConfig()
     setattr(config, name, value)
     return config
-
-
-def test_the_table_knows_every_field_of_the_installed_transformers() -> None:
-    assert set(INSTALLED) - set(FIELDS) == set(), "say in FIELDS what a correction makes of these"
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -317,11 +314,9 @@ class TestCorrections:
             correction = correction.replaced_by(**each)
         assert correction.estimator() == expected
 
-    def test_nothing_said_is_the_same_correction(self) -> None:
+    def test_nothing_said_is_one_correction_which_depends_on_what_is_drawn(self) -> None:
         correction = Correction().replaced_by("exact", ["now"])
         assert correction.replaced_by() is correction
-
-    def test_what_nobody_chose_depends_on_what_is_drawn(self) -> None:
         unsaid = Correction()
         assert (unsaid.estimator(), unsaid.estimator(free=True)) == (AutoPhi(), LookaheadPhi())
         assert unsaid.estimator(SMC(particles=5), free=True) == LocalPhi() and unsaid.estimator(usual=None) is None

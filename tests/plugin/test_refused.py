@@ -1,8 +1,6 @@
 """Models that cannot be corrected say what they are, why, and what to do; plain calls of what stock Outlines takes work; and a host
 of a few lines has every call that needs no loop of its own (what all hosts promise is in ``tests/hosts``)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal
 

@@ -5,8 +5,6 @@ The oracle asks the Hugging Face model by itself, and looks for phrases by Pytho
 :class:`PhiLogitsProcessor` draw weighted texts; their laws are in ``test_phi_processor``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 

@@ -262,13 +262,10 @@ def test_tokens_that_tags_begin_with_may_stand_in_text(marked: PhiTransformers, 
             assert all("2" in part for part in marked.hf_tokenizer.decode(draw.token_ids).split("</think>")[1:])
 
 
-def test_a_token_left_out_that_is_not_special_is_refused(marked: PhiTransformers) -> None:
+def test_a_token_that_is_not_special_and_another_name_are_refused(marked: PhiTransformers) -> None:
     given = structural_tag({"type": "structural_tag", "format": {"type": "any_tokens", "exclude_tokens": ["the"]}})
     with pytest.raises(VocabularyError, match="Name a special token of the tokenizer"):
         Generator(marked, given)("", phi="local")
-
-
-def test_another_name_is_refused_with_those_like_it(marked: PhiTransformers) -> None:
     with pytest.raises(VocabularyError, match="Those like it: '</think>'"):
         Generator(marked, Special("</thnk>") + "a")("", phi="local")
 

@@ -215,25 +215,21 @@ class TestNumbers:
         expected = scores.double().logsumexp(-1)
         assert (Distributions.of(scores).log_s - expected).abs().max() < (1e-12 if dtype == torch.float64 else 2e-6)
 
-    def test_both_laws_tiny_at_the_draft(self) -> None:
+    def test_a_draft_tiny_in_both_laws_or_in_its_own_is_kept_as_the_ratio_says(self) -> None:
         """The acceptance is a ratio of logs: neither law need be representable at the draft, in single precision."""
         q, r = law(8, 0).float(), law(8, 1).float()
         q[3], r[3] = -110.0, -110.0
         q, r = q.log_softmax(-1), (r + math.log(4) * (torch.arange(8) == 3)).log_softmax(-1)
         uniforms = float((q[3] - r[3]).exp()) + torch.tensor([-0.01, 0.01], dtype=torch.float64)
         assert (run(q, 3, uniforms, r) == 3).tolist() == [True, False]
-
-    def test_a_draft_whose_law_underflows_is_kept_where_the_target_has_it(self) -> None:
         q, r = law(8, 0), law(8, 1)
         r[3] = -math.inf
         assert (run(q, 3, torch.tensor([0.0, 0.999], dtype=torch.float64), r) == 3).all()
-
-    def test_nothing_of_either_is_not_kept(self) -> None:
         q, r = law(8, 0), law(8, 1)
         q[3] = r[3] = -math.inf
         assert not (run(q, 3, torch.tensor([0.0, 0.999], dtype=torch.float64), r) == 3).any()
 
-    def test_where_rounding_leaves_nothing_the_target_is_drawn_from(self) -> None:
+    def test_where_nothing_is_left_the_target_is_drawn_from_or_the_row_says_so(self) -> None:
         """A draft law that is larger everywhere, by rounding, leaves no positive part."""
         q = law(8, 0)
         uniforms = (torch.arange(GRID, dtype=torch.float64) + 0.5) / GRID
@@ -245,8 +241,6 @@ class TestNumbers:
             uniforms,
         )
         assert (torch.bincount(found, minlength=8) / GRID - q.exp()).abs().max() < 1e-3
-
-    def test_a_row_that_allows_nothing_says_so_and_keeps_nothing(self) -> None:
         laws = Distributions.of(torch.cat([torch.full((1, BLOCK + 1), -math.inf), law(BLOCK + 1, 0)[None].float()]))
         assert laws.log_s[0] == -math.inf and laws.log_s[1] == pytest.approx(0.0, abs=1e-6)
         chains = Chains(

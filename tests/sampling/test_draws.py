@@ -73,7 +73,7 @@ def test_the_interval_that_is_shown_holds(phi: ExactPhi | LocalPhi) -> None:
     assert f"{low:.4g}" in repr(draws) if phi == ExactPhi() else f"log Phi {draws.log_z:.4g}" in repr(draws)
 
 
-def test_one_of_a_kind_is_singular() -> None:
+def test_one_of_a_kind_is_singular_and_a_guarantee_is_its_name() -> None:
     counts = DrawCounts(calls=1, tokens=1)
     single = Draws(items=(one(),), budget=3, counts=counts, rejections={"a": 1})
     assert repr(single).startswith("<1 draw, EXACT") and "1 model call, 1 token, 1 attempt upon" in repr(single)
@@ -83,9 +83,6 @@ def test_one_of_a_kind_is_singular() -> None:
         repr(Population(items=(one(),), resamplings=1))
         == "<population of 1 particle: ess 1, log Phi -2.5, 1 resampling>"
     )
-
-
-def test_a_guarantee_is_written_as_its_name() -> None:
     assert str(Guarantee.EXACT) == f"{Guarantee.EXACT}" == "EXACT" and f"{Guarantee.WEIGHTED:>9}" == " WEIGHTED"
     order = ["APPROXIMATE", "FIELDWISE", "WEIGHTED", "CONFIDENT", "CERTIFIED", "EXACT"]
     assert [guarantee.name for guarantee in sorted(Guarantee)] == order
@@ -214,19 +211,13 @@ def test_estimators_that_hold_something_see_every_step(estimator: type[LearnedPh
         assert (lean.counts, lean.log_w) == (weighted.counts, pytest.approx(weighted.log_w))
 
 
-def test_truncation_may_refuse_the_end() -> None:
+def test_truncation_or_a_constraint_may_refuse_the_end_and_particles_read_weights_themselves() -> None:
     """A draw fails where the end is none of the likeliest tokens, whoever reads the weights."""
     weighted, lean = both(AncestralSampler(LocalPhi()), LOOP.request(200, 4, top_k=4))
     assert weighted.failures == lean.failures > 0 and lean.log_w == pytest.approx(weighted.log_w)
-
-
-def test_a_constraint_may_refuse_the_end() -> None:
-    """Texts of more than two tokens, when they are finished."""
+    # Texts of more than two tokens, when they are finished.
     short = Rule(lambda tokens, finished: not finished or len(tokens) < 3)
     weighted, lean = both(AncestralSampler(LocalPhi()), replace(LOOP.request(200, 4), constraint=short))
     assert weighted.failures == lean.failures > 0 and all(len(draw.token_ids) <= 3 for draw in lean)
-
-
-def test_particles_read_their_weights_themselves() -> None:
     weighted, lean = both(SMCSampler(LocalPhi(), SMC(particles=20, resample="ess")), LOOP.request(5, 3))
     assert lean.log_w == pytest.approx(weighted.log_w) and all(map(math.isfinite, lean.log_w))

@@ -345,16 +345,13 @@ def test_a_format_without_blocks_is_one_block_and_exact() -> None:
     assert {(draw.guarantee, draw.blocks) for draw in draws} == {(Guarantee.EXACT, 1)}
 
 
-def test_a_text_of_one_block_is_labelled_as_those_of_several() -> None:
+def test_a_text_of_one_block_is_labelled_as_others_and_predicates_on_whole_texts_are_refused() -> None:
     record = Record(3)
     schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "additionalProperties": False}
     record.table = Table(JSONGuide.of(schema, LETTERS, blanks=""))
     record.lm = TableModel(LETTERS, lambda ids: np.zeros(len(LETTERS)))
     draws = drawn(record, FieldsPhi(attempts=100_000, least=0.0), 60)
     assert ({draw.guarantee for draw in draws}, {draw.blocks for draw in draws}) == ({Guarantee.FIELDWISE}, {1, 2})
-
-
-def test_a_predicate_on_whole_texts_is_refused() -> None:
     constraint = TextConstraint(complete=lambda text: True).over(LETTERS)
     with pytest.raises(UnsupportedError, match="phi='fields'"):
         drawn(FREE, FieldsPhi(), 1, constraint=constraint)

@@ -242,10 +242,12 @@ def test_the_definition_finds_what_is_left_open_or_out(rules: str) -> None:
         assert_language(built, dead.grammar, depth=2)
 
 
-def test_what_cannot_be_written_is_refused() -> None:
+def test_what_the_vocabulary_cannot_write_is_refused() -> None:
     empty = next(fixture for fixture in FIXTURES if fixture.empty)
     with pytest.raises(EmptyLanguageError, match="no text of this output type"):
         compiled(empty.grammar, empty.vocabulary)
+    with pytest.raises(EmptyLanguageError, match="with this vocabulary"):
+        lexemes_of('start: "é"')
 
 
 def test_phrases_are_banned_from_a_grammar() -> None:
@@ -451,11 +453,6 @@ def test_an_empty_language_names_the_terminals(text: str, said: str) -> None:
     with pytest.raises(EmptyLanguageError, match="write the same rules in GBNF") as caught:
         lexemes_of(text)
     assert said in str(caught.value) and "vocabulary" not in str(caught.value)
-
-
-def test_a_language_that_the_vocabulary_cannot_write_says_so() -> None:
-    with pytest.raises(EmptyLanguageError, match="with this vocabulary"):
-        lexemes_of('start: "é"')
 
 
 def test_what_is_ignored_shares_no_text_with_what_is_used() -> None:

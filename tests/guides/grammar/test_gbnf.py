@@ -180,9 +180,16 @@ def test_random_grammars_derive_what_they_say() -> None:
     assert len(grammars) > 20
 
 
-def test_pieces_may_share_texts() -> None:
+def test_pieces_may_share_texts_and_rules_without_recursion_are_one_regular_expression() -> None:
     text = 'root ::= root x root | root y | "c"\nx ::= "ab" | "bb"\ny ::= "ab" | "aa"'
     assert members(read_grammar(text, dialect="gbnf")) == derived(text)
+    assert read_grammar('root ::= x{2} "c"\nx ::= [ab]', dialect="gbnf").alone is not None
+    assert read_grammar("root ::= x{2}\nx ::= [ab]?", dialect="gbnf").alone is not None
+    assert read_grammar('root ::= "(" root ")" | "a"', dialect="gbnf").alone is None
+    assert read_grammar('start: "a" B\nB: "b"').alone is None
+    assert read_grammar('start: A?\nA: "b"+\n%ignore " "').alone is None
+    grammar = read_grammar('root ::= "(" x ")"\n\nx ::= "a" root | "b"', dialect="gbnf")
+    assert {grammar.name(p.head): p.line for p in grammar.productions} == {"root": 1, "x": 3}
 
 
 def test_masks_of_random_grammars() -> None:
@@ -190,19 +197,6 @@ def test_masks_of_random_grammars() -> None:
     for grammar in random_grammars(60, 72).values():
         guide = CFGGuide.of(grammar, tokens)
         assert_language(guide, guide.grammar, 2)
-
-
-def test_rules_without_recursion_are_one_regular_expression() -> None:
-    assert read_grammar('root ::= x{2} "c"\nx ::= [ab]', dialect="gbnf").alone is not None
-    assert read_grammar("root ::= x{2}\nx ::= [ab]?", dialect="gbnf").alone is not None
-    assert read_grammar('root ::= "(" root ")" | "a"', dialect="gbnf").alone is None
-    assert read_grammar('start: "a" B\nB: "b"').alone is None
-    assert read_grammar('start: A?\nA: "b"+\n%ignore " "').alone is None
-
-
-def test_lines_of_rules_are_kept() -> None:
-    grammar = read_grammar('root ::= "(" x ")"\n\nx ::= "a" root | "b"', dialect="gbnf")
-    assert {grammar.name(p.head): p.line for p in grammar.productions} == {"root": 1, "x": 3}
 
 
 SINGLE = Vocabulary.from_tokens(["<eos>", *(bytes([byte]) for byte in range(256))], 0)

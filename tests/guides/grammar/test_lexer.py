@@ -232,16 +232,13 @@ def test_too_many_states_to_wait_in(monkeypatch: pytest.MonkeyPatch) -> None:
         Lexer.of(LEXERS["NESTED"][0])
 
 
-def test_many_keywords_multiply_nothing() -> None:
+def test_many_keywords_multiply_nothing_and_states_are_described() -> None:
     keywords = literals(*map("".join, product("abcdef", ("lp", "om", "ne"), ("x", "yes", "zero", "in"))))
     operators = literals(*map("".join, product("<>=!&|+-", ("", "=", ">"))), "(", ")", "{", "}", ";")
     terminals = (*keywords, *operators, NAME, NUMBER, STRING, replace(COMMENT, ignored=True), *literals("/", "*", "."))
     assert len(terminals) > 100
     assert len(Lexer.of(terminals)) < sum(len(keyword.pattern) for keyword in keywords) + 200
     assert named(terminals, "alpx/alpxy/1.alpx") == "ALPX / NAME / NUMBER . ALPX"
-
-
-def test_description() -> None:
     lexer = Lexer.of(LEXERS["INDEX"][0])
     assert [lexer.describe((lexer.lex(text) or (0,))[0]) for text in (b"", b"1", b"1.", b"1.1", b".")] == [
         "at the start",

@@ -132,15 +132,12 @@ def walk(parser: Parser, length: int) -> Iterator[int]:
             yield configuration
 
 
-def test_ambiguity_costs_a_polynomial() -> None:
+def test_ambiguity_costs_a_polynomial_and_errors_and_the_end_are_final() -> None:
     """As many parses as Catalan numbers, or two to the power of the length, in a graph that grows by a few stacks a step."""
     for rules, word in ((AMBIGUOUS, "a+" * 30 + "a"), (KINDS["two ways to write a list"], "a" * 60 + "c")):
         parser = Parser.of(grammar(rules))
         names = [terminal.name for terminal in parser.grammar.terminals]
         assert parser.accepts(parser.read(parser.start, map(names.index, word))) and len(parser) < 20 * len(word)
-
-
-def test_errors_and_the_end_are_final() -> None:
     parser = Parser.of(grammar(DYCK))
     ended, error = parser.shift(parser.start, END), parser.read(parser.start, (1, 0, 0))
     assert parser.is_certain(ended) and not parser.accepts(ended) and parser.shift(ended, 0) == error == parser.ERROR
@@ -148,16 +145,13 @@ def test_errors_and_the_end_are_final() -> None:
     assert parser.describe(error) == "no text goes on this way"
 
 
-def test_equal_configurations_are_one() -> None:
+def test_equal_configurations_are_one_and_are_described() -> None:
     parser = Parser.of(grammar(DYCK))
     once = parser.read(parser.start, (0, 1))
     assert parser.read(once, (0, 1)) == parser.read(once, (0, 0, 1, 0, 1, 1)) == once
     before = len(parser)
     parser.read(parser.start, (0, 1) * 100)
     assert len(parser) == before
-
-
-def test_description() -> None:
     parser = Parser.of(grammar("S: [ E ] \n E: a | E , a"))
     names = [terminal.name for terminal in parser.grammar.terminals]
     assert parser.describe(parser.read(parser.start, [names.index(name) for name in "[a,"])) == "E: E , • a"
@@ -239,11 +233,14 @@ def test_conflicts_are_kept(rules: str, conflicts: int) -> None:
     assert LRTables.of(without_empty_bodies(augmented(grammar(rules)))).conflicts == conflicts
 
 
-def test_ansi_c() -> None:
+def test_ansi_c_and_its_names_and_descriptions() -> None:
     """Its published figures: 350 states and one conflict, the `else` that two `if` may have."""
     found = augmented(grammar(ANSI_C))
     tables = [LRTables.of(rules) for rules in (found, without_empty_bodies(found))]
     assert [(each.states, each.conflicts) for each in tables] == [(350, 1)] * 2
+    found = of_productions((S, (0, X)), (X, ()))
+    assert [found.name(symbol) for symbol in range(6)] == ["A", "B", "WS", "s", "x", "y"]
+    assert [found.describe(production) for production in found.productions] == ["s: A x", "x:"]
 
 
 A, B, WS = Terminal("A", "a", literal=True), Terminal("B", "b"), Terminal("WS", " ", ignored=True)
@@ -282,12 +279,6 @@ symbols = st.integers(0, 5).filter(lambda symbol: symbol != 2)
 productions = st.tuples(st.integers(S, Y), st.lists(symbols, max_size=3).map(tuple))
 reducible = st.lists(productions, min_size=1, max_size=7, unique=True).map(lambda rows: of_productions(*rows))
 fixed = settings(derandomize=True, deadline=None, max_examples=300)
-
-
-def test_names_and_descriptions() -> None:
-    found = of_productions((S, (0, X)), (X, ()))
-    assert [found.name(symbol) for symbol in range(6)] == ["A", "B", "WS", "s", "x", "y"]
-    assert [found.describe(production) for production in found.productions] == ["s: A x", "x:"]
 
 
 @fixed

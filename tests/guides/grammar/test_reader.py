@@ -114,13 +114,10 @@ def test_terminals_and_productions_are_those_of_lark(text: str) -> None:
             assert automaton.accepts(sample.encode()) is whole, (terminal, sample)
 
 
-def test_another_start() -> None:
+def test_another_start_and_lines_of_repeats_templates_and_imports() -> None:
     with pytest.warns(GrammarWarning, match="'start'"):
         grammar = read_grammar('start: pair\npair: "a" "b"', "pair")
     assert productions(grammar) == {("pair", ("A", "B"))}
-
-
-def test_lines_of_repeats_templates_and_imports() -> None:
     grammar = read_grammar('\nstart: a* t{"x"}\n\n?a.2: "a"\n!t{y}: y')
     lines = {grammar.name(production.head): production.line for production in grammar.productions}
     assert lines == {"start": 2, "__start_star_0": 2, "a": 4, 't{"x"}': 5}

@@ -136,14 +136,11 @@ def test_recursion_beside_lexemes_that_engines_cut_differently_is_refused(rules:
     assert caught.value.position is not None
 
 
-def test_what_never_ends_is_said() -> None:
+def test_what_never_ends_is_said_and_lexemes_that_are_written_alike_are_one() -> None:
     with pytest.raises(EmptyLanguageError, match="Let the parts of the grammar differ in their characters"):
         GuidanceGrammar(HEADER + 'start: A "s"\nA: /[a-z]+/')
     with pytest.raises(EmptyLanguageError, match="derives no text"):
         GuidanceGrammar(HEADER + 'start: e\ne: "a" e')
-
-
-def test_lexemes_that_are_written_alike_are_one() -> None:
     assert len(GuidanceRules(HEADER + 'start: "a" A "a" B\nA: /a/\nB: "a"').lexemes) == 1
     assert len(GuidanceRules(HEADER + 'start: "a" x\nx[lazy]: "a"').lexemes) == 2
 
@@ -265,12 +262,9 @@ def test_sizes_are_bounded() -> None:
         GuidanceGrammar(HEADER + 'start: "a"{2000}')
 
 
-def test_a_schema_that_is_true_of_nothing() -> None:
+def test_a_schema_of_nothing_comments_and_layout_are_read() -> None:
     with pytest.raises(EmptyLanguageError):
         GuidanceGrammar(HEADER + 'start: %json {"type": "string", "enum": [1]}')
-
-
-def test_comments_and_layout() -> None:
     text = (
         HEADER
         + '# first\nstart: /a/ // "not" read\n\n  | "b"i  # %json {\n\n  |  %lark {\n %llguidance {}\n  start: "c"\n }\n'
@@ -312,22 +306,13 @@ def test_which_derivation_is_captured(rules: str, text: str, captures: dict[str,
     assert GuidanceGrammar(HEADER + rules).captures(text) == captures
 
 
-def test_long_texts_and_deep_ones() -> None:
+def test_long_and_deep_texts_and_rules_that_derive_themselves_have_captures() -> None:
     many = GuidanceGrammar(HEADER + 'start: x+\nx[capture="__LIST_APPEND:x"]: /[a-z]/')
     assert many.captures("ab" * 500) == {"x": ["a", "b"] * 500}
     deep = GuidanceGrammar(HEADER + 'start: e\ne: x | "(" e ")"\nx[capture]: /[0-9]+/')
     assert deep.captures("(" * 1500 + "7" + ")" * 1500) == {"x": "7"}
-
-
-def test_a_rule_that_derives_itself_through_what_may_be_empty() -> None:
     assert GuidanceGrammar(HEADER + 'start: ((x?)* "b"?)*\nx[capture]: "a"').captures("aab") == {"x": "a"}
-
-
-def test_rules_that_derive_themselves() -> None:
     assert GuidanceGrammar(HEADER + 'start: e\ne: f | x e?\nf: e\nx[capture]: "a" | "b"').captures("ab") == {"x": "b"}
-
-
-def test_a_text_that_is_none_has_no_captures() -> None:
     with pytest.raises(ValueError, match="'no' is not in the format"):
         GuidanceGrammar(HEADER + 'start: "yes"').captures("no")
 

@@ -678,17 +678,14 @@ def test_a_mask_makes_no_state_for_each_name() -> None:
     assert all(large < 1.2 * few < 600 for _, few, large in made) and made[1][0] < 1.5 * made[0][0]
 
 
-def test_a_guide_is_an_output_type() -> None:
+def test_a_guide_is_an_output_type_and_its_states_are_described() -> None:
     model = from_transformers(*lm.bundled.load())
     age = {"type": "integer", "minimum": 18, "maximum": 99}
     schema = {**OBJECT, "properties": {"age": age}, "required": ["age"], "additionalProperties": False}
     generator = Generator(model, JSONGuide.of(schema, model.lm.vocabulary))
     for text in generator.sample("Person: Nora is a teacher. JSON: ", 4, seed=0, phi="local").texts:
         assert 18 <= json.loads(text)["age"] <= 99
-
-
-def test_states_are_described() -> None:
-    """From the inside out."""
+    # From the inside out.
     guide = JSONGuide.of({}, SMALL)
     assert [guide.describe(state) for state in (read(guide, "[["), DONE, DEAD)] == ["array in array", "done", "dead"]
     assert guide.describe(read(guide, '[[{"a":[')) == "array in object in array in array"

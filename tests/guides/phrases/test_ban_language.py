@@ -325,27 +325,21 @@ def test_pending_and_the_phrases_that_tokens_complete(
     )
 
 
-def test_text_run_through_many_states_at_once() -> None:
+def test_products_run_texts_through_many_states_stay_open_and_are_of_one_vocabulary() -> None:
     guide = PhraseGuide(MERGES, BannedPhrases(["abca", "bc"]))
     states = np.array(reachable(guide))
     for text in (b"", b"c", b"ca", b"ab"):
         assert guide.after_text(states, text).tolist() == [read(guide, text, state) for state in states.tolist()]
-
-
-def test_an_open_guide_stays_open() -> None:
     left, right = BannedPhrases(["ab"]), BannedPhrases(["ca", "b"], whole_word=True)
     guide = ProductGuide(PhraseGuide(MERGES, left), PhraseGuide(MERGES, right))
     assert guide.open and guide.min_tokens(guide.start) == 0
     assert_guide(guide)
     assert_language([guide], lambda text: is_free(left)(text) and is_free(right)(text))
-
-
-def test_guides_of_two_vocabularies_have_no_product() -> None:
     with pytest.raises(VocabularyError, match="two vocabularies"):
         ProductGuide(fsm("a", MERGES), PhraseGuide(BYTES, BannedPhrases(["a"])))
 
 
-def test_equal_lists_have_equal_fingerprints() -> None:
+def test_equal_lists_have_equal_fingerprints_and_rows_share_partitions() -> None:
     def name(*phrases: str, vocabulary: Vocabulary = MERGES, **options: bool) -> str:
         return PhraseGuide(vocabulary, BannedPhrases(phrases, **options)).fingerprint()
 
@@ -353,9 +347,6 @@ def test_equal_lists_have_equal_fingerprints() -> None:
     assert name("ab", "c") == names[0] and len(set(names)) == 4
     with pytest.raises(UnsupportedError, match="no fingerprint"):
         name("ab", whole_word=True)
-
-
-def test_rows_share_the_partition_where_nothing_differs() -> None:
     guide = PhraseGuide(MERGES, BannedPhrases(["xyz"]))
     assert guide.row(guide.start_after(b"q")).partition is guide.row(guide.start).partition
     assert guide.row(guide.start).partition.members(EOS).tolist() == [0]

@@ -22,7 +22,7 @@ from tests.inner import banned as ban_module
 from tests.languages import JSON_VOCABULARY, SPECIAL_VOCABULARY, VOCABULARY, Ids
 
 
-def test_phrases_are_counted_once_and_named() -> None:
+def test_phrases_are_counted_once_named_and_completed_where_they_fold_alike() -> None:
     phrases = BannedPhrases(
         ["a", b"a", "é", "é".encode(), re.compile("b{2}"), re.compile("b{2}"), re.compile("c", re.I), "a"]
     )
@@ -33,9 +33,6 @@ def test_phrases_are_counted_once_and_named() -> None:
     assert phrases.matcher.completed(phrases.matcher.read(phrases.matcher.start, "Cé".encode())) == (1,)
     long = "x" * 300
     assert BannedPhrases([re.compile(long)]).names == (f"re.compile({long!r})",), "not cut short"
-
-
-def test_phrases_that_fold_alike_are_both_completed() -> None:
     matcher = BannedPhrases(["Ab", "aB", "b"], ignore_case=True).matcher
     assert matcher.completed(matcher.read(matcher.start, b"AB")) == (0, 1, 2)
 

@@ -269,16 +269,13 @@ def test_it_is_the_top_of_the_enumeration(language: Language, top: int) -> None:
     assert low - 1e-9 <= language.reference().log_phi <= high + 1e-9
 
 
-def test_calls_and_tokens_are_few() -> None:
+def test_calls_and_tokens_are_few_and_more_than_there_are_says_that_these_are_all() -> None:
     """Of languages of up to 491 prefixes, and of a large one."""
     small = [ranked(language, 3).counts for language in LANGUAGES]
     assert all(counts.calls <= 7 and counts.tokens <= 50 for counts in small)
     assert count_prefixes(LARGE.table, LARGE.budget, 512) is None
     counts = ranked(LARGE, 1).counts
     assert counts.calls <= 20 and counts.tokens < 200
-
-
-def test_more_than_there_are_says_that_these_are_all() -> None:
     language = LANGUAGES[2]
     result = ranked(language, 10_000)
     assert len(result) == len(language.reference().log_p) < result.asked

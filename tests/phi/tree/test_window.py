@@ -53,7 +53,7 @@ def test_windows_end_where_nothing_waits(length: int) -> None:
     assert_same(ended(Renewal(length), 6), expected(renewed(length), 6))
 
 
-def test_windows_end_where_few_walks_come() -> None:
+def test_windows_end_where_few_walks_come_or_their_first_token_is_released() -> None:
     """Without the clause some would be longer."""
 
     def patient(written: tuple[bytes, ...], waits: int, survival: float) -> bool:
@@ -62,9 +62,6 @@ def test_windows_end_where_few_walks_come() -> None:
     windows = expected(renewed(16), 6)
     assert_same(ended(Renewal(16), 6), windows)
     assert windows ^ expected(patient, 6)
-
-
-def test_windows_end_where_their_first_token_is_released() -> None:
     windows = expected(released, 6)
     assert_same(ended(Release(), 6), windows)
     assert windows ^ expected(renewed(16), 6)
@@ -75,12 +72,10 @@ def test_what_precedes_the_waiting_bytes_is_final(pending: int, tokens: int) -> 
     assert (Release().released([1, 3, 1, 1], pending), Renewal(2).released([1, 3, 1, 1], pending)) == (tokens, 4)
 
 
-def test_a_guide_without_phrases_is_refused() -> None:
+def test_options_say_where_windows_end_and_a_guide_without_phrases_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="FSMGuide, which bans no phrases.*banned_phrases="):
         PhraseWindows(LANGUAGES[0].table, Renewal(4))
 
-
-def test_options_say_where_windows_end() -> None:
     def ending(**options: object) -> Ending:
         return LookaheadPhi(**options).windows(CASE.table).ending  # type: ignore[arg-type, attr-defined]
 
@@ -123,14 +118,11 @@ def test_bets_against_the_truth_are_fair_and_against_less_they_win() -> None:
     assert expected_capital(0.2, 0.3) > 1.5
 
 
-def test_without_successes_the_limit_is_that_of_clopper_and_pearson_at_half_the_error() -> None:
+def test_the_limit_falls_with_failures_to_that_of_clopper_and_pearson_at_half_the_error() -> None:
     for attempts in (5, 40, 300):
         found = evidence((0.0, 1.0, attempts, 0))
         fixed = stats.beta.ppf(1 - 0.05 / 2, 1, attempts)
         assert 0.9 * fixed < limit(found, 0.05) <= fixed
-
-
-def test_the_limit_falls_with_failures_and_with_the_error_and_stays_within_the_bounds() -> None:
     limits = [limit(evidence((0.1, 0.5, 50, successes)), 0.05) for successes in range(51)]
     assert limits == sorted(limits) and 0.1 < limits[0] and limits[-1] == pytest.approx(0.6)
     assert limit(evidence((0.1, 0.5, 50, 3)), 0.01) > limits[3] > limit(evidence((0.1, 0.5, 50, 3)), 0.2)

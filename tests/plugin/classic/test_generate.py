@@ -135,13 +135,10 @@ def test_values_and_their_nesting(
         assert isinstance(row, list) and len(row) == n and all(map(fits, row))
 
 
-def test_a_genson_builder_leaves_objects_open(model: PhiTransformers) -> None:
+def test_a_genson_builder_leaves_objects_open_and_false_is_false(model: PhiTransformers) -> None:
     values = generate.json(model, BUILDER, sampler=samplers.multinomial(4), phi="local")(PROMPT, seed=3, max_tokens=60)
     assert all(isinstance(value["a"], bool) for value in values) and any(len(value) > 1 for value in values)
-
-
-def test_false_is_false(model: PhiTransformers) -> None:
-    """Outlines 0.x read ``bool("False")``, which is true."""
+    # Outlines 0.x read ``bool("False")``, which is true.
     values = generate.format(model, bool, samplers.multinomial(200))(PROMPT, seed=1)
     texts = Generator(model, bool)(PROMPT, num_return_sequences=200, seed=1)
     assert values == [text == "True" for text in texts] and set(values) == {True, False}

@@ -1,7 +1,5 @@
 """``generate(..., custom_generate=outlines_phi.custom_generate)``: laws, shapes, what is read, kept and refused."""
 
-from __future__ import annotations
-
 import gc
 import math
 import weakref

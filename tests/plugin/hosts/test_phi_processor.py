@@ -1,7 +1,5 @@
 """A correction inside Hugging Face's, Outlines' and other loops: laws, weights, states, and what is refused."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any, Literal
@@ -304,7 +302,9 @@ class TestWeights:
 
 
 class TestWhoseTokens:
-    def test_every_way_to_name_them(self, model: PhiTransformers, stock: outlines.models.Transformers) -> None:
+    def test_every_way_to_name_them_and_the_language(
+        self, model: PhiTransformers, stock: outlines.models.Transformers
+    ) -> None:
         ways = (
             processor_of(model),
             processor_of(stock),
@@ -316,8 +316,6 @@ class TestWhoseTokens:
         assert processor_of(model.hf_tokenizer).table.vocabulary.tokens == model.lm.vocabulary.tokens
         with pytest.raises(UnsupportedError, match="Add tokenizer=tokenizer"):
             processor_of(model.model)
-
-    def test_every_way_to_name_the_language(self, model: PhiTransformers, stock: outlines.models.Transformers) -> None:
         guide = FSMGuide.from_automaton(compile_regex("yes|no"), model.lm.vocabulary)
         stock_processor = outlines.Generator(stock, Literal["yes", "no"]).logits_processor
         for language in (guide, Table(guide), stock_processor, Literal["yes", "no"]):

@@ -255,7 +255,7 @@ def test_each_kind_is_compared_or_is_one_of_tokens() -> None:
     assert {form["type"] for form in FORMATS.values()} | of_tokens == KINDS.keys()
 
 
-def test_the_text_of_a_tag_ends_with_its_first_end() -> None:
+def test_the_text_of_a_tag_ends_with_its_first_end_and_some_kinds_are_read_otherwise() -> None:
     """An end may begin inside of another: there xgrammar lets it be a later one: ``aaa`` is ``a`` and ``aa`` there."""
     given = document(tag("<", any_text("b", "aax"), "aa"))
     assert Reference(given).accepts("<caaa")
@@ -263,10 +263,7 @@ def test_the_text_of_a_tag_ends_with_its_first_end() -> None:
         "<aa",
         "<caa",
     }
-
-
-def test_kinds_that_xgrammar_reads_otherwise() -> None:
-    """JSON values are those of the standard, and text holds no end of a member's tag, not even in JSON."""
+    # JSON values are those of the standard, and text holds no end of a member's tag, not even in JSON.
     for form, ours, theirs in (
         (schema({"type": "string"}), r'"\ud800"', True),  # a lone surrogate
         (schema({"type": "array", "items": {"type": "null"}, "uniqueItems": True}), "[null, null]", True),

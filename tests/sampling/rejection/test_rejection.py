@@ -378,14 +378,12 @@ class TestInterrupts:
                 sizes.add(len(draws))
         assert len(sizes) > 2
 
-    def test_certified_draws_are_handed_over_with_their_certificate(self) -> None:
+    def test_certified_draws_are_handed_over_and_those_complete_first_are_no_sample(self) -> None:
         found = [interrupted(SAMPLERS["certified"], NESTED, 400, call) for call in range(2, 15)]
         seen = [interrupt.draws[0] for interrupt in found if isinstance(interrupt, InterruptedDraws)]
         assert seen and {draws.guarantee for draws in seen} == {Guarantee.CERTIFIED}
         assert all(draws.certificate.total_variation > 0 for draws in seen)
-
-    def test_those_that_are_complete_first_are_no_sample(self) -> None:
-        """Weighted draws advance together: after some steps the short ones are there, and none is handed over."""
+        # Weighted draws advance together: after some steps the short ones are there, and none is handed over.
         found = [interrupted(SAMPLERS["weighted"], WORDS, 40, call) for call in range(2, 12)]
         assert set(map(type, found)) == {KeyboardInterrupt}
 
