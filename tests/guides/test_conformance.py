@@ -20,8 +20,7 @@ from outlines_phi.guides.grammar.lexer import Lexer
 from outlines_phi.guides.grammar.lr_tables import LRTables
 from outlines_phi.guides.json_schema.shapes import ObjectShape
 from outlines_phi.testing import assert_guide, assert_spells
-from tests.guides.banning import is_free
-from tests.guides.walking import assert_row, members
+from tests.guides.walking import assert_row, is_free, members
 from tests.inner import (
     DEAD,
     DONE,

@@ -29,7 +29,7 @@ from outlines_phi import (
 )
 from outlines_phi.guides import FSMGuide, Guide, Table
 from outlines_phi.lm import TableModel
-from tests.guides.banning import bans, vocabularies
+from tests.guides.walking import bans, vocabularies
 from tests.inner import (
     Phi,
     PhraseGuide,

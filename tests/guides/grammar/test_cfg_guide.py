@@ -25,11 +25,9 @@ from outlines_phi import (
 from outlines_phi.errors import GrammarWarning
 from outlines_phi.guides import CFGGuide, Guide, read_grammar
 from outlines_phi.testing import assert_guide
-from tests.guides.banning import is_free
-from tests.guides.grammar.definition import Definition
+from tests.guides.grammar.definition import Definition, grammars
 from tests.guides.grammar.fixtures import C_LIKE, FIXTURES, LEXERS, SYMBOLS, Fixture, grammar, vocabulary
-from tests.guides.grammar.recognizer import grammars
-from tests.guides.walking import accepts, assert_row, assert_same, ended, members, read, states_after, walk
+from tests.guides.walking import accepts, assert_row, assert_same, ended, is_free, members, read, states_after, walk
 from tests.inner import DEAD, DONE, UNREACHABLE, Grammar, Parser, Terminal, banned, bundled, cfg_guide, grammar_text
 
 fixed = settings(derandomize=True, deadline=None, max_examples=60)

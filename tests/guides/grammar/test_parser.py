@@ -14,8 +14,8 @@ from outlines_phi import EmptyLanguageError
 from outlines_phi.errors import GrammarWarning
 from outlines_phi.guides.grammar.lr_tables import END, MOST_OPTIONAL, LRTables, augmented, without_empty_bodies
 from tests.guides.grammar.ansi_c import ANSI_C
+from tests.guides.grammar.definition import Earley, grammar, grammars
 from tests.guides.grammar.fixtures import words
-from tests.guides.grammar.recognizer import Earley, grammar, grammars
 from tests.inner import Grammar, Parser, Production, Terminal
 
 DYCK = "S: S E | \n E: ( S )"

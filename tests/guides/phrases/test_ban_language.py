@@ -14,18 +14,20 @@ from outlines_phi import BannedPhrases, EmptyLanguageError, UnsupportedError, Vo
 from outlines_phi.errors import VocabularyError
 from outlines_phi.guides import FSMGuide, Guide, Table
 from outlines_phi.testing import assert_guide, assert_spells
-from tests.guides.banning import (
+from tests.guides.walking import (
     BYTES,
     MERGES,
     WORDS,
     assert_language,
+    assert_row,
     automaton_of,
     bans,
+    ended,
     is_free,
     phrase_texts,
+    read,
     vocabularies,
 )
-from tests.guides.walking import assert_row, ended, read
 from tests.inner import (
     DEAD,
     DONE,
