@@ -21,7 +21,6 @@ from outlines_phi import (
     EmptyLanguageError,
     LocalPhi,
     SamplingSettings,
-    UnsupportedError,
     Vocabulary,
 )
 from outlines_phi.guides import FSMGuide, Table
@@ -52,6 +51,7 @@ from tests.inner import (
     tree_bounds,
 )
 from tests.languages import LANGUAGES, LISTED, OF_EVERY_KIND, PROMPT, Language
+from tests.refusals import refused
 
 ALPHA = 0.1
 AUDITS, COUNTED, N = 50, 40, 80
@@ -504,16 +504,14 @@ def test_reports_are_saved_by_suffix(suffix: str, start: bytes, tmp_path: Path) 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
-    with pytest.raises(UnsupportedError, match=r"outlines_phi\[cli\]"):
-        records("a").save(tmp_path / "audit.png")
+    refused(r"outlines_phi\[cli\]", records("a").save, tmp_path / "audit.png")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["audit.pdf", "audit", "missing/audit.md", "folder.md"])
 def test_a_path_that_cannot_be_written_leaves_nothing(name: str, tmp_path: Path) -> None:
     (tmp_path / "folder.md").mkdir()
-    with pytest.raises(UnsupportedError, match=r"expected \.md|cannot be written"):
-        records("a").save(tmp_path / name)
+    refused(r"expected \.md|cannot be written", records("a").save, tmp_path / name)
     assert [file.name for file in tmp_path.iterdir()] == ["folder.md"]
 
 
@@ -532,11 +530,9 @@ def test_an_interrupted_write_keeps_the_old_file(tmp_path: Path, monkeypatch: py
 
 def test_audits_of_nothing_are_refused() -> None:
     for traces, words in (([], "No prompts"), ([many(LANGUAGES[0])[:1]], "at least 2")):
-        with pytest.raises(UnsupportedError, match=words):
-            audited(traces)
+        refused(words, audited, traces)
     failed = Trace(log_legal=[-math.inf], margin=[math.inf])
-    with pytest.raises(EmptyLanguageError, match="top_k=1"):
-        audited([[failed, failed]], settings=SamplingSettings(top_k=1))
+    refused("top_k=1", audited, [[failed, failed]], settings=SamplingSettings(top_k=1), error=EmptyLanguageError)
 
 
 def test_one_prompt_without_a_completed_draw_does_not_lose_the_others() -> None:

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi import BannedPhrases, EmptyLanguageError, UnsupportedError, Vocabulary
+from outlines_phi import BannedPhrases, EmptyLanguageError, Vocabulary
 from outlines_phi.guides import CFGGuide, FSMGuide, Guide, Table, read_grammar
 from outlines_phi.guides.grammar.lexer import Lexer
 from outlines_phi.guides.grammar.lr_tables import LRTables
@@ -41,6 +41,7 @@ from tests.inner import (
 )
 from tests.inner import cfg_guide as cfg_guide
 from tests.languages import AND_OPEN, GRAMMARS, LANGUAGES, VOCABULARY, Language
+from tests.refusals import refused
 
 
 def table(rows: list[list[int]]) -> FSMGuide:
@@ -72,8 +73,7 @@ def test_a_guide_from_a_table() -> None:
     ids=["ends by a token", "endless loop", "stuck", "never is allowed", "end does not end"],
 )
 def test_the_laws_refuse_a_broken_guide(rows: list[list[int]], fault: str) -> None:
-    with pytest.raises(AssertionError, match=fault):
-        assert_guide(table(rows))
+    refused(fault, assert_guide, table(rows), error=AssertionError)
 
 
 @pytest.mark.parametrize("method", ["advance", "mask", "distances_after", "live_classes"])
@@ -187,8 +187,7 @@ def test_nothing_is_prepared_again_and_rows_take_no_room(prepared: CFGGuide, mon
 
     for kind in (Lexer, LRTables):
         monkeypatch.setattr(kind, "of", prepare)
-    with pytest.raises(AssertionError, match="prepared"):
-        CFGGuide.of(prepared.grammar, prepared.vocabulary)
+    refused("prepared", CFGGuide.of, prepared.grammar, prepared.vocabulary, error=AssertionError)
     pickled = pickle.dumps(prepared)
     assert b"Partition" not in pickled and masks(pickle.loads(pickled), states) == expected
 
@@ -206,8 +205,7 @@ def test_other_threads_wait_while_a_guide_is_pickled() -> None:
 def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     pickled = pickle.dumps(GRAMMARS[0].table.guide)
     monkeypatch.setattr(cfg_guide, "__version__", "99.0")
-    with pytest.raises(UnsupportedError, match=r"unpickled by outlines_phi 99\.0.*make it anew"):
-        pickle.loads(pickled)
+    refused(r"unpickled by outlines_phi 99\.0.*make it anew", pickle.loads, pickled)
 
 
 BYTES = Vocabulary.from_tokens(["<eos>", *(bytes((byte,)) for byte in range(256)), "ab", b" \xc3", "é", "🙂"], 0)
@@ -266,8 +264,13 @@ def test_a_list_is_refused_where_no_text_is_left() -> None:
     ],
 )
 def test_lone_bytes_are_no_text(phrases: list[str | re.Pattern[str]], ignore_case: bool, named: str) -> None:
-    with pytest.raises(EmptyLanguageError, match="write no character.*Ban less of them") as error:
-        free_text(BYTES, BannedPhrases(phrases, ignore_case=ignore_case))
+    error = refused(
+        "write no character.*Ban less of them",
+        free_text,
+        BYTES,
+        BannedPhrases(phrases, ignore_case=ignore_case),
+        error=EmptyLanguageError,
+    )
     assert f"without {named}. " in str(error.value)
 
 
@@ -280,8 +283,7 @@ def test_one_character_is_text(phrases: list[str | re.Pattern[str]]) -> None:
 
 def test_a_character_that_tokens_cannot_finish_is_no_text_and_a_long_list_takes_few_questions() -> None:
     vocabulary = Vocabulary.from_tokens(["<eos>", "a", b"\xc3", b"\xff"], 0)
-    with pytest.raises(EmptyLanguageError, match="no character without 'a'"):
-        free_text(vocabulary, BannedPhrases(["b", "a"]))
+    refused("no character without 'a'", free_text, vocabulary, BannedPhrases(["b", "a"]), error=EmptyLanguageError)
     asked, phrases = list[BannedPhrases](), BannedPhrases([f"{i} " for i in range(1000)])
     assert smallest_conflict(phrases, lambda some: asked.append(some) or len(some) == 1000) == phrases
     assert len(asked) == QUESTIONS

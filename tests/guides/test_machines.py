@@ -56,6 +56,7 @@ from tests.inner import (
     reachable,
     to_language,
 )
+from tests.refusals import refused
 
 LETTERS = Vocabulary.from_tokens(
     ["<eos>", *"abc0123+*() ,;=x[].-_S", "ab", "bc", "abc", "1+", "(1", "2)", ", ", "a,b", b"\xc3", b"\x9f", "ß", "ab"],
@@ -323,10 +324,8 @@ def test_a_guide_of_a_machine_begins_full_memories_anew(compiled: bool, monkeypa
 
 
 def test_a_vocabulary_that_cannot_write_a_text_of_a_machine_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="a token for each byte"):
-        MachineGuide(compile_regex("c"), COARSE)
-    with pytest.raises(EmptyLanguageError, match="no text at all"):
-        MachineGuide(compile_regex("a") & compile_regex("b"), LETTERS)
+    refused("a token for each byte", MachineGuide, compile_regex("c"), COARSE)
+    refused("no text at all", MachineGuide, compile_regex("a") & compile_regex("b"), LETTERS, error=EmptyLanguageError)
 
 
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", "b", "ab", "ba", "c"], 0)
@@ -445,16 +444,29 @@ def test_what_cannot_be_made() -> None:
     for table, other in ((replace(guide, automaton=None), guide), (indexed, guide_of("c", CORE))):
         with pytest.raises(UnsupportedError, match="token table"):
             _ = table & other
-    with pytest.raises(EmptyLanguageError, match=r"b'xyz'.*needs bytes"):
-        guide_of("xyz|xyza")
-    with pytest.raises(EmptyLanguageError, match="no text at all"):
-        FSMGuide.from_automaton(compile_regex("a") & compile_regex("b"), VOCABULARY)
-    with pytest.raises(VocabularyError, match="allows the id 10, which this vocabulary of 6 ids"):
-        FSMGuide.from_index(index_of("(ab|c)+"), Vocabulary.from_tokens(TOKENS[:6], EOS_ID))
-    with pytest.raises(VocabularyError, match="allows the id 3, .* does not end with"):
-        FSMGuide.from_index(index_of("b|c"), Vocabulary.from_tokens(["<eos>", *TOKENS[1:]], 0))
-    with pytest.raises(EmptyLanguageError, match="every path runs into a dead end"):
-        FSMGuide.from_index(index_of("(ab)*xx"), CORE)
+    refused(r"b'xyz'.*needs bytes", guide_of, "xyz|xyza", error=EmptyLanguageError)
+    refused(
+        "no text at all",
+        FSMGuide.from_automaton,
+        compile_regex("a") & compile_regex("b"),
+        VOCABULARY,
+        error=EmptyLanguageError,
+    )
+    refused(
+        "allows the id 10, which this vocabulary of 6 ids",
+        FSMGuide.from_index,
+        index_of("(ab|c)+"),
+        Vocabulary.from_tokens(TOKENS[:6], EOS_ID),
+        error=VocabularyError,
+    )
+    refused(
+        "allows the id 3, .* does not end with",
+        FSMGuide.from_index,
+        index_of("b|c"),
+        Vocabulary.from_tokens(["<eos>", *TOKENS[1:]], 0),
+        error=VocabularyError,
+    )
+    refused("every path runs into a dead end", FSMGuide.from_index, index_of("(ab)*xx"), CORE, error=EmptyLanguageError)
 
 
 def test_describe() -> None:

@@ -21,6 +21,7 @@ from outlines_phi.testing import TreeGrowth
 from tests.inner import Borders, Forward, PackedTrees, RowTrees, TreeMask
 from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, build, evaluate
 from tests.precision import NATS
+from tests.refusals import refused
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]
 
@@ -240,18 +241,15 @@ def test_other_models_are_refused(make, words: str) -> None:
 
 def test_a_model_in_training_mode_is_refused_when_it_matters() -> None:
     hf_model = fresh("gpt2").train()
-    with pytest.raises(UnsupportedError, match=r"model\.eval\(\)"):
-        TransformersModel(hf_model, VOCABULARY)
+    refused(r"model\.eval\(\)", TransformersModel, hf_model, VOCABULARY)
     model = TransformersModel(hf_model.eval(), VOCABULARY)
     hf_model.train()
-    with pytest.raises(UnsupportedError, match=r"model\.eval\(\)"):
-        model.trees(PROMPTS)
+    refused(r"model\.eval\(\)", model.trees, PROMPTS)
 
 
 def test_a_vocabulary_of_another_size_is_refused() -> None:
     small = Vocabulary.from_tokens([b"a", b"b", b""], 2)
-    with pytest.raises(VocabularyError, match="64 rows .* 3 entries"):
-        TransformersModel(build("llama"), small)
+    refused("64 rows .* 3 entries", TransformersModel, build("llama"), small, error=VocabularyError)
 
 
 @pytest.mark.parametrize("name", ["llama", "mamba"])
@@ -262,8 +260,7 @@ def test_nan_is_an_error_and_the_trees_survive_it(name: str) -> None:
     gardener.grow(5)
     head = hf_model.get_output_embeddings()
     spoil = head.register_forward_hook(lambda module, arguments, output: output.fill_(math.nan))
-    with pytest.raises(ModelError, match=r"NaN.*torch\.float32.*eager"):
-        gardener.grow(5)
+    refused(r"NaN.*torch\.float32.*eager", gardener.grow, 5, error=ModelError)
     spoil.remove()
     gardener.grow(5)
     assert float(gardener.errors(lambda sequence: evaluate(hf_model, sequence)).abs().max()) < NATS
@@ -388,8 +385,7 @@ def test_what_a_model_raises_has_a_type() -> None:
         raise RuntimeError("size of tensor a must match")
 
     hf_model.register_forward_pre_hook(fail)
-    with pytest.raises(ModelError, match="Try shorter inputs.*size of tensor a") as caught:
-        trees.roots()
+    caught = refused("Try shorter inputs.*size of tensor a", trees.roots, error=ModelError)
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 

@@ -32,6 +32,7 @@ from tests.inner import LOW, REMEDIES, Beginnings, FirstToken, TableModel
 from tests.languages import VOCABULARY
 from tests.plugin.instruments import reference, trees
 from tests.precision import SHARE
+from tests.refusals import refused
 
 QUESTION = "Question: is the bakery open on Monday? Answer: "
 Answer = Literal["yes", "not now", "nobody"]  # none begins another: stock Outlines would lose the longer
@@ -184,8 +185,7 @@ def test_bad_input_is_refused(changes: dict[str, Any], message: str, model: PhiT
         asked["source"] = {"free": (model, None), "stock": outlines.Generator(model), "image": (model, Image)}.get(
             asked["source"], asked["source"]
         )
-    with pytest.raises((UnsupportedError, EmptyLanguageError), match=message):
-        audit(**asked)
+    refused(message, audit, **asked, error=(UnsupportedError, EmptyLanguageError))
 
 
 def test_an_audit_leaves_the_model_as_it_was(fresh: PhiTransformers) -> None:
@@ -265,8 +265,7 @@ class TestWarning:
             warnings.simplefilter("ignore", FitWarning)
             Generator(fresh, CAPITAL)(BAKERY)
             warnings.simplefilter("error", FitWarning)
-            with pytest.raises(FitWarning, match="log Phi is"):
-                Generator(fresh, CAPITAL)(BAKERY)
+            refused("log Phi is", Generator(fresh, CAPITAL), BAKERY, error=FitWarning)
 
     def test_the_worst_prompt_of_a_batch_is_named(self, fresh: PhiTransformers) -> None:
         (text,) = said(lambda: Generator(fresh, CAPITAL).sample_batch([BAKERY, ARIA]))
@@ -332,8 +331,7 @@ class TestTable:
         ],
     )
     def test_what_cannot_be_compared_is_refused(self, call: Any, words: str, model: PhiTransformers) -> None:
-        with pytest.raises(UnsupportedError, match=words):
-            call(model)
+        refused(words, call, model)
 
 
 class TestMarginals:

@@ -34,6 +34,7 @@ from outlines_phi import (
 )
 from outlines_phi.errors import EmptyLanguageError, GrammarError, ModelError, UnsupportedError, VocabularyError
 from tests.inner import Phi, bundled, current_limits
+from tests.refusals import refused
 
 PROMPT = "A person as JSON: "
 COLOUR = Literal["red", "green"]
@@ -156,8 +157,7 @@ TYPES: list[tuple[str, Any, type[Exception], str]] = [
 @pytest.mark.parametrize(("output_type", "error", "message"), [c[1:] for c in TYPES], ids=[c[0] for c in TYPES])
 def test_an_output_type(output_type: Any, error: type[Exception], message: str, model: PhiTransformers) -> None:
     for call in (lambda: model(PROMPT, output_type, phi="exact"), lambda: Generator(model, output_type)):
-        with pytest.raises(error, match=message) as caught:
-            call()
+        caught = refused(message, call, error=error)
         assert isinstance(caught.value, errors.OutlinesPhiError) and isinstance(caught.value, ValueError)
 
 
@@ -205,8 +205,7 @@ DEEP: dict[str, tuple[Callable[[PhiTransformers], object], type[Exception], str]
 @pytest.mark.parametrize("name", DEEP)
 def test_what_is_thousands_of_levels_deep(name: str, model: PhiTransformers) -> None:
     call, error, message = DEEP[name]
-    with pytest.raises(error, match=message) as caught:
-        call(model)
+    caught = refused(message, call, model, error=error)
     assert len(str(caught.value)) < 600
 
 
@@ -228,10 +227,7 @@ def test_a_typed_dict_of_typing_says_what_to_import(door: Callable[..., Any], mo
         *([] if door is generate.json else [list[Taken], Taken | None]),
     ]
     for output_type in types:
-        with pytest.raises(
-            UnsupportedError, match="Write `from typing_extensions import TypedDict`.* before Python 3.12"
-        ):
-            door(model, output_type)
+        refused("Write `from typing_extensions import TypedDict`.* before Python 3.12", door, model, output_type)
 
 
 class Foreign(Phi):
@@ -288,11 +284,9 @@ CALLS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
 @pytest.mark.parametrize(("options", "error", "message"), [c[1:] for c in CALLS], ids=[c[0] for c in CALLS])
 def test_call(options: dict[str, Any], error: type[Exception], message: str, model: PhiTransformers) -> None:
     options = {"output_type": regex("☃{3}"), "phi": "exact", **options}  # nothing that the model would write
-    with pytest.raises(error, match=message) as caught:
-        model(PROMPT, **options)
+    caught = refused(message, model, PROMPT, **options, error=error)
     assert isinstance(caught.value, errors.OutlinesPhiError)
-    with pytest.raises(error, match=message):
-        model.batch([PROMPT, "no"], **options)
+    refused(message, model.batch, [PROMPT, "no"], **options, error=error)
 
 
 @pytest.mark.parametrize("output_type", [COLOUR, regex("[a-z]{9}"), bool, regex("")], ids=str)
@@ -300,8 +294,15 @@ def test_a_budget_that_is_too_small_names_the_least_that_works(output_type: Any,
     least = model.table(output_type).guide.min_tokens(model.table(output_type).start)
     for phi in ("exact", "local"):
         if least > 1:
-            with pytest.raises(EmptyLanguageError, match=f"Give max_new_tokens={least} or more") as caught:
-                model(PROMPT, output_type, phi=phi, max_new_tokens=least - 1)
+            caught = refused(
+                f"Give max_new_tokens={least} or more",
+                model,
+                PROMPT,
+                output_type,
+                phi=phi,
+                max_new_tokens=least - 1,
+                error=EmptyLanguageError,
+            )
             assert caught.value.least_budget == least
         (draw,) = Generator(model, output_type, phi=phi).sample(PROMPT, max_new_tokens=least)
         assert len(draw.token_ids) == least
@@ -311,8 +312,16 @@ def test_texts_of_a_set_with_failures_are_refused(model: PhiTransformers, monkey
     draws = Generator(model, COLOUR, phi="local").sample(PROMPT, 3)
     incomplete = Draws(items=draws.items, counts=draws.counts, budget=draws.budget, failures=2)
     monkeypatch.setattr(model, "draw", lambda *_: [incomplete])
-    with pytest.raises(EmptyLanguageError, match=r"\.sample\(prompt, n=\.\.\.\)\. 2 of 5 trajectories"):
-        model(PROMPT, COLOUR, phi="local", top_k=5, num_return_sequences=5)
+    refused(
+        r"\.sample\(prompt, n=\.\.\.\)\. 2 of 5 trajectories",
+        model,
+        PROMPT,
+        COLOUR,
+        phi="local",
+        top_k=5,
+        num_return_sequences=5,
+        error=EmptyLanguageError,
+    )
 
 
 PROMPTS: list[tuple[Any, str]] = [
@@ -329,11 +338,9 @@ PROMPTS: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("prompt", "words"), PROMPTS, ids=[words for _, words in PROMPTS])
 @pytest.mark.parametrize("phi", ["exact", "local", None])
 def test_prompt(prompt: Any, words: str, phi: str | None, model: PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match=words):
-        model(prompt, COLOUR, phi=phi)
+    refused(words, model, prompt, COLOUR, phi=phi)
     if phi is not None or prompt != "":  # Hugging Face's loop reads it as padding there
-        with pytest.raises(UnsupportedError, match=words):
-            model.batch(["fine", prompt], COLOUR, phi=phi)
+        refused(words, model.batch, ["fine", prompt], COLOUR, phi=phi)
 
 
 NO_TOKENS, NO_LIST = (
@@ -358,18 +365,21 @@ OF_DOORS: list[tuple[Callable[[PhiTransformers], Any], str]] = [
 
 @pytest.mark.parametrize(("call", "words"), OF_DOORS, ids=[words for _, words in OF_DOORS])
 def test_prompts_of_doors(call: Callable[[PhiTransformers], Any], words: str, model: PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match=words):
-        call(model)
+    refused(words, call, model)
 
 
 def test_a_prompt_longer_than_the_context(model: PhiTransformers) -> None:
     limit = model.lm.max_length
     assert limit is not None
     ids = model.hf_tokenizer("a" + " a" * limit)["input_ids"]
-    with pytest.raises(
-        ModelError, match=rf"has {len(ids)} tokens and the model's context {limit}; .* Shorten the prompt"
-    ):
-        model("a" + " a" * limit, COLOUR, phi="exact")
+    refused(
+        rf"has {len(ids)} tokens and the model's context {limit}; .* Shorten the prompt",
+        model,
+        "a" + " a" * limit,
+        COLOUR,
+        phi="exact",
+        error=ModelError,
+    )
     least = model.table(COLOUR).guide.min_tokens(model.table(COLOUR).start)
     longest = model.hf_tokenizer.decode(ids[: limit + 1 - least])
     assert model(longest, COLOUR, phi="exact") in ("red", "green"), "the context holds exactly the shortest output"
@@ -450,8 +460,7 @@ MODELS: list[tuple[Callable[[], Any], str]] = [
 
 @pytest.mark.parametrize(("call", "words"), MODELS, ids=[words for _, words in MODELS])
 def test_a_model(call: Callable[[], Any], words: str) -> None:
-    with pytest.raises((UnsupportedError, VocabularyError), match=words) as caught:
-        call()
+    caught = refused(words, call, error=(UnsupportedError, VocabularyError))
     assert words != NAMED or "Multimodal" not in str(caught.value)
 
 
@@ -472,16 +481,20 @@ def test_nan(called_before: bool, phi: str | None) -> None:
         model(PROMPT, COLOUR, phi=phi, max_new_tokens=9)
     with torch.no_grad():
         model.model.model.norm.weight.fill_(torch.nan)
-    with pytest.raises(ModelError, match="NaN"):
-        model(PROMPT, COLOUR, phi=phi, max_new_tokens=9)
+    refused("NaN", model, PROMPT, COLOUR, phi=phi, max_new_tokens=9, error=ModelError)
 
 
 def test_a_limit_holds_inside_its_block_alone() -> None:
     before = current_limits()
     with limits(states=7), limits(nesting=3) as inner:
         assert (inner.states, inner.nesting, inner.source) == (7, 3, before.source)
-        with pytest.raises(UnsupportedError, match=r"limits\(states=8\).*pattern is 8, more than 7"):
-            inner.check("states", 8, "The number of states of this pattern")
+        refused(
+            r"limits\(states=8\).*pattern is 8, more than 7",
+            inner.check,
+            "states",
+            8,
+            "The number of states of this pattern",
+        )
     assert current_limits() == before
 
 

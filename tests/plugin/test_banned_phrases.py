@@ -22,7 +22,6 @@ from outlines_phi import (
     LookaheadPhi,
     PhiLogitsProcessor,
     PhiTransformers,
-    UnsupportedError,
     audit,
     generate,
 )
@@ -31,6 +30,7 @@ from tests.plugin.doors import BAN, SUNDAY
 from tests.plugin.instruments import Gate, custom, free_texts, p_value, pair, texts, without
 from tests.plugin.instruments import generate as generate_in
 from tests.precision import near
+from tests.refusals import refused
 
 ANSWER = Literal["yes", "not now", "nobody", "no"]
 SHORT: dict[str, Any] = {"max_new_tokens": 12}
@@ -106,8 +106,7 @@ class TestPlaces:
         own = outlines_phi.Generator(model, None, banned_phrases=BAN).audit(PROMPT, 50, seed=1, **SHORT)
         for found in (report, own):
             assert -2 < found.pooled.bias.log_phi.value < -0.01
-        with pytest.raises(UnsupportedError, match=r"banned_phrases=.*free text has no format"):
-            outlines_phi.audit((model, None), PROMPT)
+        refused(r"banned_phrases=.*free text has no format", outlines_phi.audit, (model, None), PROMPT)
 
 
 class TestLevels:
@@ -383,14 +382,12 @@ class TestErrors:
                 lambda: model.batch([PROMPT], output_type, **keywords),
                 lambda: outlines.Generator(model, output_type)(PROMPT, **keywords),
             ):
-                with pytest.raises(UnsupportedError, match=words):
-                    call()
+                refused(words, call)
             assert gate.calls == 0
 
     @pytest.mark.parametrize(("call", "words"), REFUSED, ids=[words for _, words in REFUSED])
     def test_what_cannot_be_banned(self, call: Callable[[Any], Any], words: str, model: PhiTransformers) -> None:
-        with pytest.raises(UnsupportedError, match=words):
-            call(model)
+        refused(words, call, model)
 
     def test_phrases_that_leave_nothing(self, model: PhiTransformers) -> None:
         stock = outlines.from_transformers(model.model, model.hf_tokenizer)
@@ -405,8 +402,7 @@ class TestErrors:
             lambda: PhiLogitsProcessor(model, ANSWER, banned_phrases=ban, max_new_tokens=9),
         ]
         for call in calls:
-            with pytest.raises(EmptyLanguageError, match=r"leave nothing of the output type: 'o', 'es'"):
-                call()
+            refused(r"leave nothing of the output type: 'o', 'es'", call, error=EmptyLanguageError)
 
     @pytest.mark.parametrize("phi", [None, "local", "lookahead", "exact"])
     def test_a_prompt_that_leaves_nothing(self, phi: Any, model: PhiTransformers) -> None:
@@ -414,10 +410,8 @@ class TestErrors:
         animals, phrases = Literal["at", "ow"], ["cat", "cow"]
         generator = outlines_phi.Generator(model, animals, banned_phrases=phrases, phi=phi)
         assert generator("Animal: x", **SHORT) in ("at", "ow")
-        with pytest.raises(EmptyLanguageError, match="ends in 'Animal: c': .* makes 'c(at|ow)'"):
-            generator("Animal: c", **SHORT)
-        with pytest.raises(EmptyLanguageError, match="makes 'c(at|ow)'"):
-            generator.batch(["Animal: x", "Animal: c"], **SHORT)
+        refused("ends in 'Animal: c': .* makes 'c(at|ow)'", generator, "Animal: c", **SHORT, error=EmptyLanguageError)
+        refused("makes 'c(at|ow)'", generator.batch, ["Animal: x", "Animal: c"], **SHORT, error=EmptyLanguageError)
 
 
 SUNDAY_PROMPT = "Question: is the bakery open on Sunday? Answer: "
@@ -441,8 +435,7 @@ MISTYPED = ("banned_phrase", "ban_phrases", "banned_phases", "banned_words")
     ],
 )
 def test_a_conflict_names_what_conflicts(phi: Any, level: str, words: str) -> None:
-    with pytest.raises(UnsupportedError, match=words):
-        Correction().replaced_by(phi, BannedPhrases(["a"], level=level))
+    refused(words, Correction().replaced_by, phi, BannedPhrases(["a"], level=level))
 
 
 @pytest.mark.parametrize("name", MISTYPED)
@@ -464,8 +457,7 @@ def test_a_mistyped_keyword_goes_nowhere(name: str, model: PhiTransformers) -> N
         *(lambda each=each: list(each.stream(SUNDAY_PROMPT, **given)) for each in generators),
     ]
     for call in calls:
-        with pytest.raises(UnsupportedError, match=rf"{name} cannot be used here.*banned_phrases="):
-            call()
+        refused(rf"{name} cannot be used here.*banned_phrases=", call)
 
 
 def test_options_of_transformers_are_no_mistakes(model: PhiTransformers) -> None:
@@ -489,8 +481,13 @@ def test_what_truncation_leaves_nothing_of_names_the_ban(
         lambda: list(generator.stream(SUNDAY_PROMPT, top_k=1, seed=0, max_new_tokens=8)),
     ]
     for call in calls:
-        with pytest.raises(EmptyLanguageError, match=rf"top_k=1.*without the banned phrases {ban.listed}") as caught:
-            call()
+        caught = refused(rf"top_k=1.*without the banned phrases {ban.listed}", call, error=EmptyLanguageError)
         assert "ban less" in str(caught.value)
-    with pytest.raises(EmptyLanguageError, match="(?s)^(?!.*ban)"):
-        Generator(model, Literal["zz", "qq"], phi="exact")(SUNDAY_PROMPT, top_k=1, seed=0)
+    refused(
+        "(?s)^(?!.*ban)",
+        Generator(model, Literal["zz", "qq"], phi="exact"),
+        SUNDAY_PROMPT,
+        top_k=1,
+        seed=0,
+        error=EmptyLanguageError,
+    )

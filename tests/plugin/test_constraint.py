@@ -36,6 +36,7 @@ from tests.inner import streaming as module
 from tests.languages import ALPHA, p_value
 from tests.plugin.instruments import by_text, custom, pair, reference, trees, written
 from tests.precision import named, near
+from tests.refusals import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
 PROMPT = "The year is "
@@ -169,8 +170,7 @@ REFUSED: list[tuple[Callable[[Any], Any], str]] = [
 
 @pytest.mark.parametrize(("call", "words"), REFUSED, ids=[words for _, words in REFUSED])
 def test_refused(model: outlines_phi.PhiTransformers, call: Callable[[Any], Any], words: str) -> None:
-    with pytest.raises((UnsupportedError, ConstraintError, EmptyLanguageError), match=words):
-        call(model)
+    refused(words, call, model, error=(UnsupportedError, ConstraintError, EmptyLanguageError))
 
 
 @pytest.mark.parametrize("phi", ["local", "learned"])
@@ -255,8 +255,7 @@ UNSPELLED: list[tuple[Callable[[Any], Any], str]] = [
 
 @pytest.mark.parametrize(("call", "words"), UNSPELLED, ids=[words for _, words in UNSPELLED])
 def test_where_it_cannot_be(call: Callable[[Any], Any], words: str, model: outlines_phi.PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match=words):
-        call(model)
+    refused(words, call, model)
 
 
 SUNDAY = "Question: is the bakery open on Sunday? Answer: "
@@ -354,8 +353,7 @@ def test_what_is_told_may_raise_and_the_next_call_works(fresh: PhiTransformers) 
 )
 def test_only_what_can_be_told_is_taken(call: Callable[..., Any], words: str, model: PhiTransformers) -> None:
     """And no loop of the host and no stream tells anything."""
-    with pytest.raises(UnsupportedError, match=words):
-        call(model)
+    refused(words, call, model)
     assert model(SUNDAY, Answer, progress=None, max_new_tokens=9)
 
 

@@ -54,6 +54,7 @@ from tests.inner import sampler as prefetch
 from tests.loaded import Person
 from tests.plugin.instruments import custom, generate, pair, reference, seeded, written
 from tests.precision import near, near_log
+from tests.refusals import refused
 
 PROMPT = "Person: Nora is a teacher in Paris. JSON: "
 
@@ -251,10 +252,13 @@ CALLS: dict[str, Callable[[PhiTransformers, dict[str, Any]], object]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_said_before_the_model_is_asked(name: str, door: str, silent: PhiTransformers) -> None:
     options, words = WRONG[name]
-    with pytest.raises(
-        (UnsupportedError, VocabularyError), match=IN_STREAMS.get(name, words) if door == "stream" else words
-    ):
-        CALLS[door](silent, options)
+    refused(
+        IN_STREAMS.get(name, words) if door == "stream" else words,
+        CALLS[door],
+        silent,
+        options,
+        error=(UnsupportedError, VocabularyError),
+    )
 
 
 def recurrent() -> Any:
@@ -286,8 +290,7 @@ ELSEWHERE: list[tuple[Callable[[PhiTransformers], Any], str]] = [
 
 @pytest.mark.parametrize(("call", "words"), ELSEWHERE, ids=[words for _, words in ELSEWHERE])
 def test_and_elsewhere(call: Callable[[PhiTransformers], Any], words: str, silent: PhiTransformers) -> None:
-    with pytest.raises((UnsupportedError, VocabularyError), match=words):
-        call(silent)
+    refused(words, call, silent, error=(UnsupportedError, VocabularyError))
 
 
 MONDAY = "Question: is the bakery open on Monday? Answer: "
@@ -397,8 +400,7 @@ def test_texts_that_begin_with_a_member_are_one_block(model: PhiTransformers, op
     ],
 )
 def test_bad_input_of_what_is_beside_draws(ask: Callable[..., object], message: str, model: PhiTransformers) -> None:
-    with pytest.raises(outlines_phi.UnsupportedError, match=message):
-        ask(Generator(model, Literal["yes", "no"]))
+    refused(message, ask, Generator(model, Literal["yes", "no"]), error=outlines_phi.UnsupportedError)
 
 
 SUNDAY = "Question: is the bakery open on Sunday? Answer: "
@@ -451,16 +453,16 @@ def test_every_door_takes_a_sampler(door: Callable[..., Any], model: Model, draw
 @pytest.mark.parametrize("phi", ["exact", "auto", LookaheadPhi(weights=True), ExactPhi()], ids=str)
 def test_an_estimator_that_draws_by_itself_is_refused(door: Callable[..., Any], phi: Any, model: Model) -> None:
     name = phi if isinstance(phi, str) else phi.name
-    with pytest.raises(UnsupportedError, match=rf"phi='local'.*sampler=SMC\(...\) was given with phi='{name}'"):
-        door(model, sampler=OPTIONS, seed=1, phi=phi)
+    refused(
+        rf"phi='local'.*sampler=SMC\(...\) was given with phi='{name}'", door, model, sampler=OPTIONS, seed=1, phi=phi
+    )
 
 
 def test_the_default_of_a_generator_and_of_a_model(model: Model) -> None:
     """A generator's own default gives way to masking; what somebody chose does not."""
     given, exact = outlines_phi.Generator(model, YES_NO, phi="exact"), outlines_phi.wrap(model, phi=ExactPhi())
     for call in (given, partial(exact, output_type=YES_NO), outlines_phi.Generator(exact, YES_NO)):
-        with pytest.raises(UnsupportedError, match="phi='exact'"):
-            call(SUNDAY, sampler=OPTIONS)
+        refused("phi='exact'", call, SUNDAY, sampler=OPTIONS)
     assert given(SUNDAY, sampler=OPTIONS, phi=LocalPhi(), seed=1) in ("yes", "no")
     assert outlines_phi.Generator(model, YES_NO).sample(SUNDAY, sampler=None, seed=1).guarantee is Guarantee.EXACT
 
@@ -503,8 +505,7 @@ REFUSED: list[tuple[Callable[[Model], Any], str]] = [
 
 @pytest.mark.parametrize(("call", "said"), REFUSED, ids=[said for _, said in REFUSED])
 def test_what_cannot_have_a_sampler_says_so(call: Callable[[Model], Any], said: str, model: Model) -> None:
-    with pytest.raises((UnsupportedError, outlines_phi.EmptyLanguageError), match=said):
-        call(model)
+    refused(said, call, model, error=(UnsupportedError, outlines_phi.EmptyLanguageError))
 
 
 def test_a_generator_keeps_its_sampler(model: Model) -> None:

@@ -33,6 +33,7 @@ from tests.languages import ALPHA, DRAWS, ids, p_value
 from tests.loaded import Character
 from tests.plugin.instruments import Gate, by_text, custom, inputs_of, pair, reference, texts
 from tests.precision import NATS, near, near_log
+from tests.refusals import refused
 
 PROMPT = "A person as JSON: "
 COLOUR = Literal["red", "green", "dark green"]
@@ -122,8 +123,7 @@ REFUSED: list[tuple[Callable[[PhiGenerator], Any], str]] = [
 
 @pytest.mark.parametrize(("call", "words"), REFUSED, ids=[words for _, words in REFUSED])
 def test_refused(call: Callable[[PhiGenerator], Any], words: str, exact: PhiGenerator) -> None:
-    with pytest.raises(UnsupportedError, match=words):
-        call(exact)
+    refused(words, call, exact)
 
 
 def test_a_stock_model_is_wrapped(stock: outlines.models.Transformers) -> None:
@@ -227,8 +227,7 @@ NOT_TOLD: list[tuple[Callable[[Any], Any], str]] = [
 
 @pytest.mark.parametrize(("call", "words"), NOT_TOLD, ids=[words for _, words in NOT_TOLD])
 def test_what_has_no_room_for_accounts_says_so(call: Callable[[Any], Any], words: str, model: PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match=words):
-        call(Generator(model, WORDS, phi="local"))
+    refused(words, call, Generator(model, WORDS, phi="local"))
 
 
 OTHER = "Question: is the school open on Monday? Answer: "
@@ -332,10 +331,8 @@ class TestMode:
 
     def test_the_effort_and_tolerance_of_the_estimator_hold(self, fresh: PhiTransformers) -> None:
         hasty = ExactPhi(effort=Effort(tokens=30))
-        with pytest.raises(BudgetError, match="used its 30 model tokens"):
-            fresh(CHARACTER, Character, phi=hasty, do_sample=False)
-        with pytest.raises(BudgetError, match="used its 30 model tokens"):
-            Generator(fresh, Character, phi=hasty).mode(CHARACTER)
+        refused("used its 30 model tokens", fresh, CHARACTER, Character, phi=hasty, do_sample=False, error=BudgetError)
+        refused("used its 30 model tokens", Generator(fresh, Character, phi=hasty).mode, CHARACTER, error=BudgetError)
         loose = Generator(fresh, Character).mode(CHARACTER, tolerance=1.0, seed=0)
         tight = Generator(fresh, Character).mode(CHARACTER, seed=0)
         assert loose.counts.tokens <= tight.counts.tokens and loose.gap <= math.log(2)
@@ -348,8 +345,9 @@ def test_seconds_end_a_search(door: str, fresh: PhiTransformers, monkeypatch: py
     time = iter(range(10**6))
     monkeypatch.setattr(watch, "now", lambda: float(next(time)))
     generator = Generator(fresh, regex("[a-z ]{9,12}"))
-    with pytest.raises(BudgetError, match="its 3 s were over") as caught:
-        getattr(generator, door)("Story: Aria is a ", effort=Effort(seconds=3))
+    caught = refused(
+        "its 3 s were over", getattr(generator, door), "Story: Aria is a ", effort=Effort(seconds=3), error=BudgetError
+    )
     assert caught.value.partial[0].log_z_bounds[1] <= 0
     asked = fresh(QUESTION, ANSWER, phi=ExactPhi(effort=Effort(seconds=10**5)), do_sample=False)
     assert asked == generator.model(QUESTION, ANSWER, phi="exact", do_sample=False)
@@ -372,8 +370,7 @@ def test_seconds_end_a_search(door: str, fresh: PhiTransformers, monkeypatch: py
     ids=str,
 )
 def test_what_is_refused(generator: PhiGenerator, door: str, keywords: dict[str, Any], message: str) -> None:
-    with pytest.raises(UnsupportedError, match=message):
-        getattr(generator, door)(QUESTION, **keywords)
+    refused(message, getattr(generator, door), QUESTION, **keywords)
 
 
 OTHERS: list[tuple[Callable[[PhiGenerator], Any], str]] = [
@@ -399,5 +396,4 @@ OTHERS: list[tuple[Callable[[PhiGenerator], Any], str]] = [
 
 @pytest.mark.parametrize(("call", "words"), OTHERS, ids=[words for _, words in OTHERS])
 def test_what_else_is_refused(call: Callable[[PhiGenerator], Any], words: str, generator: PhiGenerator) -> None:
-    with pytest.raises((UnsupportedError, EmptyLanguageError), match=words):
-        call(generator)
+    refused(words, call, generator, error=(UnsupportedError, EmptyLanguageError))

@@ -22,13 +22,13 @@ from outlines_phi import (
     PhiTransformers,
     StateValues,
     Thinking,
-    UnsupportedError,
     from_transformers,
     generate,
     samplers,
 )
 from outlines_phi.guides import CFGGuide, FSMGuide, Table, machine_guide, read_grammar
 from tests.inner import ESTIMATORS, ban_language, bundled, cfg_guide, dyck
+from tests.refusals import refused
 
 PROMPT = "Brackets: "
 BRACKETS = CFG(dyck(2))
@@ -87,10 +87,8 @@ def test_grammars_that_were_read_are_output_types(model: PhiTransformers) -> Non
     assert model.table(pairs) is model.table(
         read_grammar('root ::= pair+\npair ::= "(" pair* ")" | "[" pair* "]"', dialect="gbnf")
     )
-    with pytest.raises(UnsupportedError, match="reads .* grammars by itself"):
-        model(PROMPT, pairs, phi="exact", backend="xgrammar")
-    with pytest.raises(GrammarError, match="GBNF"):
-        model(PROMPT, CFG('root ::= "a"'), phi="exact")
+    refused("reads .* grammars by itself", model, PROMPT, pairs, phi="exact", backend="xgrammar")
+    refused("GBNF", model, PROMPT, CFG('root ::= "a"'), phi="exact", error=GrammarError)
 
 
 def test_what_is_known_without_drawing(model: PhiTransformers) -> None:
@@ -104,10 +102,12 @@ def test_what_is_known_without_drawing(model: PhiTransformers) -> None:
 
 def test_what_is_learned_of_a_grammar_stays_with_the_model(model: PhiTransformers) -> None:
     """States are numbered as they are met, so their values mean nothing elsewhere."""
-    with pytest.raises(
-        UnsupportedError, match="A CFGGuide has no fingerprint.* phi='learned', which keeps it with this one"
-    ):
-        Generator(model, BRACKETS, phi=LearnedPhi(StateValues())).sample(PROMPT, max_new_tokens=BUDGET)
+    refused(
+        "A CFGGuide has no fingerprint.* phi='learned', which keeps it with this one",
+        Generator(model, BRACKETS, phi=LearnedPhi(StateValues())).sample,
+        PROMPT,
+        max_new_tokens=BUDGET,
+    )
 
 
 NAMES = "Names: "

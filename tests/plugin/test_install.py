@@ -31,7 +31,6 @@ from outlines_phi import (
     ExactPhi,
     Generator,
     PhiTransformers,
-    UnsupportedError,
     generate,
     install,
     samplers,
@@ -42,6 +41,7 @@ from tests.inner import MaskLogitsProcessor, bundled
 from tests.inner import install as install_module
 from tests.plugin.instruments import seeded, together
 from tests.precision import named
+from tests.refusals import refused
 
 PROMPT, WORDS = "Question: is the bakery open on Monday? Answer: ", ["yes", "no", "not now", "nobody"]
 
@@ -135,10 +135,7 @@ class TestRefused:
     def test_a_version_that_is_not_known(self, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
         before = names()
-        with pytest.raises(
-            UnsupportedError, match=rf"knows outlines 1\.3 and later, below 2\.0.*outlines {version} is"
-        ):
-            install()
+        refused(rf"knows outlines 1\.3 and later, below 2\.0.*outlines {version} is", install)
         assert same(before, names())
 
     @pytest.mark.parametrize("version", ["1.3.0", "1.10.0rc1", "1.3.3.dev0+local"])
@@ -149,26 +146,22 @@ class TestRefused:
 
     def test_a_generator_of_another_signature(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(install_module, "PARAMETERS", ("model", "output_type"))
-        with pytest.raises(UnsupportedError, match="whose Generator takes"):
-            install()
+        refused("whose Generator takes", install)
         assert outlines.Generator is STOCK
 
     def test_somebody_else_was_there_before(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(outlines.applications, "Generator", len)
-        with pytest.raises(UnsupportedError, match=r"Undo what put outlines\.Generator there"):
-            install()
+        refused(r"Undo what put outlines\.Generator there", install)
         monkeypatch.undo()
         monkeypatch.setitem(sys.modules, "outlines.generate", ModuleType("outlines.generate"))
-        with pytest.raises(UnsupportedError, match=r"Undo what put outlines\.generate there"):
-            install()
+        refused(r"Undo what put outlines\.generate there", install)
         assert outlines.Generator is STOCK and not hasattr(outlines, "samplers")
 
     def test_somebody_else_came_after(self, monkeypatch: pytest.MonkeyPatch) -> None:
         install()
         ours = outlines.Generator
         outlines.generator.Generator = len
-        with pytest.raises(UnsupportedError, match="Undo what replaced something of what install"):
-            uninstall()
+        refused("Undo what replaced something of what install", uninstall)
         assert outlines.Generator is ours and outlines.generate
         outlines.generator.Generator = ours
         uninstall()
@@ -197,18 +190,22 @@ class TestGenerator:
         assert outlines.Generator(stock, processor=processor).logits_processor is processor
         for phi in ({}, {"phi": None}):
             assert type(outlines.Generator(stock, Choice(["a"]), "outlines_core", **phi)) is type(reference)
-        with pytest.raises(ValueError, match="At most one of output_type or processor"):
-            outlines.Generator(stock, NUMBER, processor=processor)
-        with pytest.raises(ValueError, match="must be an instance of"):
-            outlines.Generator(3, NUMBER)
+        refused(
+            "At most one of output_type or processor",
+            outlines.Generator,
+            stock,
+            NUMBER,
+            processor=processor,
+            error=ValueError,
+        )
+        refused("must be an instance of", outlines.Generator, 3, NUMBER, error=ValueError)
 
     def test_calls_of_the_stock_model_are_as_ever(self, stock: Transformers) -> None:
         text = seeded(stock, PROMPT, NUMBER, max_new_tokens=9)
         uninstall()
         assert text == seeded(stock, PROMPT, NUMBER, max_new_tokens=9)
         install()
-        with pytest.raises(ValueError, match="phi"):
-            stock(PROMPT, NUMBER, max_new_tokens=9, phi="exact")
+        refused("phi", stock, PROMPT, NUMBER, max_new_tokens=9, phi="exact", error=ValueError)
 
     def test_wrapped_models(self, model: PhiTransformers) -> None:
         generator = outlines.Generator(model, NUMBER, phi=ExactPhi(tolerance=1e-6))
@@ -230,8 +227,7 @@ class TestGenerator:
     @pytest.mark.parametrize(("arguments", "message"), REFUSED, ids=named)
     def test_refused(self, arguments: dict[str, Any], message: str, stock: Transformers) -> None:
         given = {"model": stock, "phi": "exact", **arguments}
-        with pytest.raises(UnsupportedError, match=message):
-            outlines.Generator(given.pop("model"), **given)
+        refused(message, outlines.Generator, given.pop("model"), **given)
 
 
 @pytest.mark.usefixtures("installed")
@@ -255,8 +251,7 @@ class TestClassic:
 
     def test_a_wrapped_model_is_used_as_it_is(self, model: PhiTransformers, stock: Transformers) -> None:
         assert outlines.generate.format(model, int).generator.model is model
-        with pytest.raises(UnsupportedError, match="were the arguments swapped"):
-            outlines.generate.json(Answer, stock)
+        refused("were the arguments swapped", outlines.generate.json, Answer, stock)
 
 
 LONG = ["local", "onestep"]

@@ -46,6 +46,7 @@ from tests.inner import DEAD, DONE, MaskLogitsProcessor, Prefix, PrefixTree, Ste
 from tests.leaks import leaks
 from tests.plugin.instruments import seeded
 from tests.precision import named
+from tests.refusals import refused
 
 CPU = torch.device("cpu")
 PROMPT = "A person as JSON: "
@@ -82,8 +83,7 @@ class TestWhereStockOutlinesFails:
     def test_beams(self, options: dict[str, Any], model: PhiTransformers, stock: outlines.models.Transformers) -> None:
         torch.manual_seed(0)
         options = {"max_new_tokens": 20, "num_beams": 5, **options}  # more beams than there are texts
-        with pytest.raises(ValueError, match="No next state found"):
-            stock(PROMPT, Colour, **options)
+        refused("No next state found", stock, PROMPT, Colour, **options, error=ValueError)
         assert model(PROMPT, Colour, **options) in ("red", "green")
 
     def test_prompt_look_up(self, model: PhiTransformers) -> None:
@@ -96,8 +96,7 @@ class TestWhereStockOutlinesFails:
     ) -> None:
         character = next(c for c in "☃🦊ß" if len(model.hf_tokenizer.encode(c)) > 1)
         assert model(PROMPT, regex(character), max_new_tokens=9) == character
-        with pytest.raises(ValueError, match="incompatible with the regex"):
-            stock(PROMPT, regex(character), max_new_tokens=9)
+        refused("incompatible with the regex", stock, PROMPT, regex(character), max_new_tokens=9, error=ValueError)
         # Stock Outlines reads each such token as one whole character, U+FFFD.
         first = model.hf_tokenizer.encode(character)[0]
         index = outlines.Generator(stock, regex("[^x]")).logits_processor.index
@@ -145,18 +144,15 @@ class TestProcessor:
     def test_logits_that_are_refused(self, processor: MaskLogitsProcessor) -> None:
         """Infinities of other processors are not."""
         row, last = torch.tensor([[5]]), torch.zeros(1, len(processor.table.vocabulary))
-        with pytest.raises(UnsupportedError, match="Use the generator with the model that it was made for"):
-            processor(row, torch.zeros(1, 7))
-        with pytest.raises(ModelError, match="NaN"):
-            processor(row, last.index_fill(1, torch.tensor(3), torch.nan))
+        refused("Use the generator with the model that it was made for", processor, row, torch.zeros(1, 7))
+        refused("NaN", processor, row, last.index_fill(1, torch.tensor(3), torch.nan), error=ModelError)
         assert not processor(row, last - torch.inf).isnan().any()
 
     def test_a_generator_of_another_vocabulary_is_refused(self, model: PhiTransformers) -> None:
         other = Vocabulary.from_tokens(["a", "b", "<eos>"], 2)
         processor = MaskLogitsProcessor(Table(FSMGuide.from_automaton(compile_regex("a|b"), other)))
         for phi in ("exact", None):
-            with pytest.raises(UnsupportedError, match="another vocabulary"):
-                model.generate(PROMPT, processor, phi=phi, max_new_tokens=5)
+            refused("another vocabulary", model.generate, PROMPT, processor, phi=phi, max_new_tokens=5)
 
 
 class TestForeignProcessors:
@@ -170,8 +166,7 @@ class TestForeignProcessors:
                 return logits
 
         generator = outlines.Generator(model, processor=Nothing("torch"))
-        with pytest.raises(UnsupportedError, match="The language of a Nothing cannot be read"):
-            generator(PROMPT, phi="exact")
+        refused("The language of a Nothing cannot be read", generator, PROMPT, phi="exact")
         assert isinstance(generator(PROMPT, phi=None, max_new_tokens=3), str)
 
 
@@ -347,8 +342,9 @@ def test_models_of_this_package_take_it_in_every_call(model: PhiTransformers) ->
     assert texts == generator(SUNDAY, **many) and set(texts) == {"yes", "no"}
     assert seeded(model, SUNDAY, WORDS, backend="short", **SAMPLED) == seeded(generator, SUNDAY, **SAMPLED)
     assert model.batch([SUNDAY], WORDS, backend="short", **many) == [texts]
-    with pytest.raises(UnsupportedError, match="expected one of outlines_core, llguidance, xgrammar, short, or None"):
-        model(SUNDAY, WORDS, backend="shorter")
+    refused(
+        "expected one of outlines_core, llguidance, xgrammar, short, or None", model, SUNDAY, WORDS, backend="shorter"
+    )
 
 
 def test_a_schema_that_is_not_honoured_is_warned_of(stock: Transformers) -> None:
@@ -364,8 +360,7 @@ def test_names_are_replaced_and_taken_back(stock: Transformers) -> None:
     assert outlines.Generator(stock, WORDS, backend="b").logits_processor.ban == BannedPhrases(["no"])
     assert outlines.Generator(stock, WORDS, backend="outlines_core").logits_processor.index
     uninstall()
-    with pytest.raises(ValueError, match="Backend b not supported"):
-        outlines.Generator(stock, WORDS, backend="b")
+    refused("Backend b not supported", outlines.Generator, stock, WORDS, backend="b", error=ValueError)
 
 
 @pytest.mark.parametrize(
@@ -392,18 +387,19 @@ def test_refused(given: dict[str, Any], words: str, stock: Transformers) -> None
 
 
 def test_loops_that_go_on_without_a_mask_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"Give outlines_phi\.wrap\(model\) in its place. .* stock SimpleModel"):
-        PhiBackend(type("SimpleModel", (), {})())
+    refused(
+        r"Give outlines_phi\.wrap\(model\) in its place. .* stock SimpleModel",
+        PhiBackend,
+        type("SimpleModel", (), {})(),
+    )
 
 
 def test_another_version_and_another_patch_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outlines.backends, "_get_backend", len)
-    with pytest.raises(UnsupportedError, match=r"Undo what put outlines\._get_backend there, which register_backend"):
-        register_backend()
+    refused(r"Undo what put outlines\._get_backend there, which register_backend", register_backend)
     monkeypatch.undo()
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "2.0")
-    with pytest.raises(UnsupportedError, match=r"register_backend\(\) knows outlines 1\.3.*whose _get_backend takes"):
-        register_backend()
+    refused(r"register_backend\(\) knows outlines 1\.3.*whose _get_backend takes", register_backend)
 
 
 class TestTheProposal:

@@ -42,6 +42,7 @@ from outlines_phi.plugin.mistakes import REFUSED
 from outlines_phi.plugin.wrapping import HOSTS, OwnModel
 from tests.languages import VOCABULARY
 from tests.plugin.instruments import seeded
+from tests.refusals import refused
 
 COLOUR = Literal["red", "green"]
 FOREIGN = [
@@ -69,10 +70,7 @@ def test_the_table_is_that_of_the_installed_outlines() -> None:
 @pytest.mark.parametrize("kind", FOREIGN, ids=lambda kind: kind.__name__)
 def test_a_model_of_outlines_that_is_refused(kind: type, door: Callable[[Any], object]) -> None:
     """The remedy, the class and the reason in two sentences, and never that it should be wrapped."""
-    with pytest.raises(
-        UnsupportedError, match=rf"^Load .*from_transformers\(.*\. {kind.__name__} \w+ .*phi="
-    ) as caught:
-        door(kind.__new__(kind))
+    caught = refused(rf"^Load .*from_transformers\(.*\. {kind.__name__} \w+ .*phi=", door, kind.__new__(kind))
     message = str(caught.value)
     assert "wrap" not in message and message.count(". ") == 1
 
@@ -109,8 +107,7 @@ EXPECTED = r"given as model; expected a model made by outlines\.from_transformer
 def test_what_is_no_model_of_outlines_or_another_one(make: Callable[..., Any], words: str, stock: Transformers) -> None:
     """A derived class is named itself."""
     for door in (DOORS["wrap"], DOORS["Generator"]):
-        with pytest.raises(UnsupportedError, match=words):
-            door(make(stock))
+        refused(words, door, make(stock))
 
 
 def unresized() -> tuple[Any, Any]:
@@ -154,8 +151,7 @@ class TestUncorrectable:
             lambda model: model("red", **options),
         ):
             assert seeded(call, stock) == seeded(call, wrapped)
-        with pytest.raises(UnsupportedError, match="seed= was given without phi="):
-            wrapped("red", COLOUR, seed=1)
+        refused("seed= was given without phi=", wrapped, "red", COLOUR, seed=1)
 
     def test_whatever_asks_for_a_correction_says_why_it_cannot_be_had(
         self, made: Any, error: Any, message: str
@@ -176,8 +172,7 @@ class TestUncorrectable:
             lambda: ban(stock, ["green"]),
             lambda: from_transformers(hf_model, tokenizer),
         ):
-            with pytest.raises(error, match=message):
-                call()
+            refused(message, call, error=error)
 
 
 def test_what_was_mended_is_corrected() -> None:
@@ -194,8 +189,7 @@ def test_a_model_in_training_mode_is_wrapped() -> None:
     hf_model, tokenizer = bundled.load()
     model = wrap(outlines.from_transformers(hf_model.train(), tokenizer))
     assert model("red", COLOUR, max_new_tokens=12) in ("red", "green")
-    with pytest.raises(UnsupportedError, match=r"call model\.eval\(\) first"):
-        model("red", COLOUR, phi="exact")
+    refused(r"call model\.eval\(\) first", model, "red", COLOUR, phi="exact")
     hf_model.eval()
     assert model("red", COLOUR, phi="exact", seed=1) == from_transformers(*bundled.load())(
         "red", COLOUR, phi="exact", seed=1
@@ -246,8 +240,7 @@ OF_A_HOST: list[tuple[Callable[[OwnModel], Any], str]] = [
 
 @pytest.mark.parametrize(("call", "words"), OF_A_HOST, ids=[words for _, words in OF_A_HOST])
 def test_what_a_host_of_a_few_lines_refuses(call: Callable[[OwnModel], Any], words: str, host: OwnModel) -> None:
-    with pytest.raises(UnsupportedError, match=words):
-        call(host)
+    refused(words, call, host)
 
 
 PERSON = "A person as JSON: "

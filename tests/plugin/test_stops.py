@@ -38,6 +38,7 @@ from tests.languages import ALPHA, PROMPT, STOPPED, Ids, StoppedLanguage, p_valu
 from tests.plugin.doors import DOORS, Door, Wanted, through
 from tests.plugin.instruments import custom, pair
 from tests.precision import near
+from tests.refusals import refused
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
 DRAWS = 3_000
@@ -145,8 +146,7 @@ class TestLaw:
         options = {"max_new_tokens": 2, "num_return_sequences": DRAWS, "seed": 1, "stop": strings, "phi": phi}
         model, law = from_language_model(lm, lambda text: PROMPT), defaultdict[Any, float](float)
         if ban is None and phi == "lookahead":
-            with pytest.raises(UnsupportedError, match="nothing to look ahead for"):
-                model("", **options)
+            refused("nothing to look ahead for", model, "", **options)
             return
         phrases = None if ban is None else BannedPhrases([ban], across_prompt=False)
 
@@ -178,8 +178,9 @@ class TestLaw:
         draws = generator.sample("", 50, seed=1, max_new_tokens=6)
         assert {draw.blocks for draw in draws} == {2} and all("c" not in text for text in draws.texts)
         assert any(draw.token_ids[-1] != 0 for draw in draws)
-        with pytest.raises(UnsupportedError, match="Leave stop strings out of phi='fields'"):
-            Generator(model, Regex("[ab]"), phi="fields").sample("", stop="c")
+        refused(
+            "Leave stop strings out of phi='fields'", Generator(model, Regex("[ab]"), phi="fields").sample, "", stop="c"
+        )
 
 
 def law_after(lm: Any, ids: Ids) -> list[float]:
@@ -299,8 +300,7 @@ REFUSED: list[tuple[Callable[[Any], Any], str]] = [
 
 @pytest.mark.parametrize(("call", "message"), REFUSED, ids=[words for _, words in REFUSED])
 def test_what_does_not_go_with_them(model: PhiTransformers, call: Callable[[Any], Any], message: str) -> None:
-    with pytest.raises((UnsupportedError, EmptyLanguageError, VocabularyError), match=message):
-        call(model)
+    refused(message, call, model, error=(UnsupportedError, EmptyLanguageError, VocabularyError))
 
 
 def test_the_classic_api_keeps_them(model: PhiTransformers) -> None:
@@ -311,8 +311,7 @@ def test_the_classic_api_keeps_them(model: PhiTransformers) -> None:
 
 def test_indices_of_outlines_core_are_known_token_by_token(model: PhiTransformers) -> None:
     stock = outlines.Generator(outlines.from_transformers(model.model, model.hf_tokenizer), Literal[ANSWERS])
-    with pytest.raises(UnsupportedError, match="Give an output type beside stop strings"):
-        model(QUESTION, stock.logits_processor, phi="exact", stop="x")
+    refused("Give an output type beside stop strings", model, QUESTION, stock.logits_processor, phi="exact", stop="x")
 
 
 MONDAY = "Question: is the bakery open on Monday? Answer: "
@@ -463,5 +462,4 @@ NEVER_OPEN: list[tuple[Callable[[Any], Any], str]] = [
 def test_what_does_not_go_with_it(
     model: outlines_phi.PhiTransformers, call: Callable[[Any], Any], message: str
 ) -> None:
-    with pytest.raises((UnsupportedError, EmptyLanguageError), match=message):
-        call(model)
+    refused(message, call, model, error=(UnsupportedError, EmptyLanguageError))

@@ -35,6 +35,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.rl import rollouts
 from outlines_phi.sampling import ThoughtText
+from tests.refusals import refused
 
 PROMPT = "Question: is the bakery open on Sunday? "
 Answer = Literal["yes", "no", "not now"]
@@ -128,14 +129,12 @@ def test_a_thought_that_the_prompt_has_begun_goes_on(model: PhiTransformers) -> 
         for draw in generator.sample(prompt, 5, seed=1):
             assert draw.thought is not None and (draw.token_ids[0] == think) == (prompt == PROMPT)
             assert think not in draw.token_ids[1:] and "think" not in draw.thought.text
-    with pytest.raises(UnsupportedError, match=r"enable_thinking=True.*The prompt ends a thought already"):
-        generator(PROMPT + "<think>\n\n</think>\n\n")
+    refused(r"enable_thinking=True.*The prompt ends a thought already", generator, PROMPT + "<think>\n\n</think>\n\n")
     named = Generator(
         model, Thinking(Answer, begin=Special("<think>"), end=Special("</think>"), max_tokens=2), phi="exact"
     )
     assert named(PROMPT, seed=1) == generator(PROMPT, seed=1)
-    with pytest.raises(VocabularyError, match="Those like it"):
-        Generator(model, Thinking(Answer, end=Special("</thnk>")))
+    refused("Those like it", Generator, model, Thinking(Answer, end=Special("</thnk>")), error=VocabularyError)
 
 
 @pytest.mark.filterwarnings("ignore::outlines_phi.FidelityWarning")
@@ -152,19 +151,13 @@ def test_bans_and_drafts_work_in_the_thought(model: PhiTransformers) -> None:
 
 def test_what_cannot_tell_thoughts_from_answers_refuses_them(model: PhiTransformers) -> None:
     generator = Generator(model, thinking(Answer), phi="exact")
-    with pytest.raises(UnsupportedError, match="Give phi='auto'"):
-        model(PROMPT, thinking(Answer))
-    with pytest.raises(UnsupportedError, match="Give phi='auto'"):
-        generator(PROMPT, phi=None)
+    refused("Give phi='auto'", model, PROMPT, thinking(Answer))
+    refused("Give phi='auto'", generator, PROMPT, phi=None)
     for asked in (generator.mode, generator.probabilities, generator.audit, generator.fit, generator.marginals):
-        with pytest.raises(UnsupportedError, match=r"scope='joint'"):
-            asked(PROMPT)
-    with pytest.raises(UnsupportedError, match="open"):
-        Generator(model, thinking(Answer), ends="open")
-    with pytest.raises(UnsupportedError, match="Write the rule into the type"):
-        generator(PROMPT, tokenization="canonical")
-    with pytest.raises(UnsupportedError, match=r"scope='joint'"):
-        PhiLogitsProcessor(model, thinking(Answer), max_new_tokens=50)
+        refused(r"scope='joint'", asked, PROMPT)
+    refused("open", Generator, model, thinking(Answer), ends="open")
+    refused("Write the rule into the type", generator, PROMPT, tokenization="canonical")
+    refused(r"scope='joint'", PhiLogitsProcessor, model, thinking(Answer), max_new_tokens=50)
     assert Generator(model, thinking(Answer, scope="joint", max_tokens=0)).mode(PROMPT)[0].text in (
         "yes",
         "no",
@@ -334,10 +327,7 @@ DOORS: dict[str, Callable[[PhiModel, Any], Any]] = {
 def test_a_prompt_that_is_templated_already_is_refused(
     door: Callable[[PhiModel, Any], Any], templated: PhiModel
 ) -> None:
-    with pytest.raises(
-        UnsupportedError, match=r"^Give the messages, as an Outlines Chat .* which every text is put into\.$"
-    ):
-        door(templated, TEMPLATED)
+    refused(r"^Give the messages, as an Outlines Chat .* which every text is put into\.$", door, templated, TEMPLATED)
     door(templated, QUESTION)
     door(templated, Chat([{"role": "user", "content": QUESTION}]))
 
@@ -358,8 +348,12 @@ def test_a_template_that_knows_thoughts_is_rendered_for_them() -> None:
     (found,) = rollouts(joint, [QUESTION], 1, seed=1)
     assert found.prompt_ids == tuple(given.hf_tokenizer.encode(TEMPLATED))
     given.hf_tokenizer.apply_chat_template = partial(given.hf_tokenizer.apply_chat_template, enable_thinking=False)
-    with pytest.raises(UnsupportedError, match=r"enable_thinking=True.*The prompt ends a thought already"):
-        Generator(templated, thinking, phi="local").sample(QUESTION, seed=1)
+    refused(
+        r"enable_thinking=True.*The prompt ends a thought already",
+        Generator(templated, thinking, phi="local").sample,
+        QUESTION,
+        seed=1,
+    )
 
 
 def test_a_template_asks_for_what_it_likes() -> None:
@@ -370,8 +364,7 @@ def test_a_template_asks_for_what_it_likes() -> None:
     )
     templated, user = wrap(given), {"role": "user", "content": QUESTION}
     assert templated(Chat([{"role": "system", "content": "s"}, user]), YES_NO, phi="exact", seed=0) in ("yes", "no")
-    with pytest.raises(UnsupportedError, match="^Give a str .*an Outlines Chat.* cannot be read: alone"):
-        templated(QUESTION, YES_NO, phi="exact")
+    refused("^Give a str .*an Outlines Chat.* cannot be read: alone", templated, QUESTION, YES_NO, phi="exact")
 
 
 def test_texts_are_read_as_they_stand_where_outlines_is_told_so() -> None:

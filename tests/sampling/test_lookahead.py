@@ -25,7 +25,6 @@ from outlines_phi import (
     LocalPhi,
     LookaheadPhi,
     SamplingSettings,
-    UnsupportedError,
     Vocabulary,
 )
 from outlines_phi.guides import Table
@@ -59,6 +58,7 @@ from tests.inner import (
 )
 from tests.inner import window_walks as windows
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, LISTED, Language, ids, p_value, sample, streamed, unbiased, z
+from tests.refusals import refused
 from tests.sampling.banning import NESTED, SHORT, VOCABULARY, WHOLE, Banned, never, normal, renewed, without
 
 CASES = (SHORT, NESTED)
@@ -237,18 +237,15 @@ def test_a_dead_end_is_a_draw_of_weight_0_that_counts(phi: LookaheadPhi) -> None
 
 def test_effort_ends_with_what_was_drawn() -> None:
     phi = LookaheadPhi(effort=Effort(attempts=1))
-    with pytest.raises(BudgetError, match=r"Prompt 0: the effort ran out .* '(aba|abbc|ca)'") as caught:
-        drawn(NESTED, phi, 200)
+    caught = refused(r"Prompt 0: the effort ran out .* '(aba|abbc|ca)'", drawn, NESTED, phi, 200, error=BudgetError)
     (draws,) = caught.value.draws
     assert 0 < len(draws) < 200
 
 
 def test_what_is_not_offered_says_what_to_do() -> None:
-    with pytest.raises(UnsupportedError, match="banned_phrases="):
-        sample(LookaheadPhi(), LANGUAGES[0].request(1, 0))
+    refused("banned_phrases=", sample, LookaheadPhi(), LANGUAGES[0].request(1, 0))
     constrained = replace(SHORT.request(1, 0), constraint=object())  # type: ignore[arg-type]
-    with pytest.raises(UnsupportedError, match="phi='exact'"):
-        LookaheadSampler(LookaheadPhi()).steps(constrained)
+    refused("phi='exact'", LookaheadSampler(LookaheadPhi()).steps, constrained)
 
 
 def test_draws_without_weights_are_a_sample_of_their_own_law() -> None:

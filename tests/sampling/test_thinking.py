@@ -52,6 +52,7 @@ from tests.languages import (
     z,
 )
 from tests.languages import PROMPT as BEFORE
+from tests.refusals import refused
 
 PROMPT = (2, 1)
 
@@ -388,8 +389,7 @@ def test_probabilities_of_the_joint_scope_are_those_of_the_answers(language: Tho
     assert {each.value: each.p for each in found.entries} == pytest.approx(expected, abs=1e-9)
     for each in language.generator("joint").probabilities("", tolerance=0.2).entries:
         assert each.lo - 1e-9 <= expected[each.value] <= each.hi + 1e-9
-    with pytest.raises(UnsupportedError, match="Give Thinking"):
-        language.generator("answer").probabilities("")
+    refused("Give Thinking", language.generator("answer").probabilities, "")
 
 
 def test_accounts_go_through_the_thought_and_its_answer() -> None:
@@ -400,8 +400,9 @@ def test_accounts_go_through_the_thought_and_its_answer() -> None:
 
 def test_an_effort_that_runs_out_hands_over_what_there_is() -> None:
     phi = ExactPhi(effort=Effort(attempts=1, tokens=1), width=1)
-    with pytest.raises(BudgetError, match="Prompt 0") as caught:
-        Thoughts("rare", LETTERS, 4, 2, ("bababab",), seed=1, scale=2.5).sample(phi, 50)
+    caught = refused(
+        "Prompt 0", Thoughts("rare", LETTERS, 4, 2, ("bababab",), seed=1, scale=2.5).sample, phi, 50, error=BudgetError
+    )
     (draws,) = caught.value.draws
     assert 0 <= len(draws) < 50 and all(draw.thought is not None for draw in draws)
 
@@ -412,24 +413,25 @@ def test_what_means_nothing_is_refused() -> None:
         with pytest.raises(UnsupportedError, match="Thinking"):
             Thinking(regex("a"), **wrong)  # type: ignore[arg-type]
     for nothing in (None, Thinking(regex("a"))):
-        with pytest.raises(UnsupportedError, match="Give the output type of the answer"):
-            Thinking(nothing)
+        refused("Give the output type of the answer", Thinking, nothing)
     for inside in (
         regex("a") + Thinking(regex("a")),
         either("a", Thinking(regex("a"))),
         optional(Thinking(regex("a"))),
     ):
-        with pytest.raises(UnsupportedError, match=r"^Give Thinking\(T\) alone"):
-            Generator(from_language_model(language.lm, lambda text: PROMPT), inside)
-    with pytest.raises(EmptyLanguageError, match="Give max_new_tokens=5 or more"):
-        language.sample("exact", 1, max_new_tokens=4)
-    with pytest.raises(UnsupportedError, match="Write the rule into the type of the answer"):
-        language.sample("exact", 1, constraint=TextConstraint(lambda text: True))
+        refused(r"^Give Thinking\(T\) alone", Generator, from_language_model(language.lm, lambda text: PROMPT), inside)
+    refused("Give max_new_tokens=5 or more", language.sample, "exact", 1, max_new_tokens=4, error=EmptyLanguageError)
+    refused(
+        "Write the rule into the type of the answer",
+        language.sample,
+        "exact",
+        1,
+        constraint=TextConstraint(lambda text: True),
+    )
     closed = Generator(
         from_language_model(language.lm, lambda text: (1, 4)), Thinking(regex("a"), end="</t>", max_tokens=1)
     )
-    with pytest.raises(UnsupportedError, match="The prompt ends a thought already"):
-        closed.sample("", phi="exact")
+    refused("The prompt ends a thought already", closed.sample, "", phi="exact")
 
 
 def test_constraints_see_the_whole_of_a_joint_text() -> None:

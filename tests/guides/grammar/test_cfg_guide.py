@@ -29,6 +29,7 @@ from tests.guides.grammar.definition import Definition, grammars
 from tests.guides.grammar.fixtures import C_LIKE, FIXTURES, LEXERS, SYMBOLS, Fixture, grammar, vocabulary
 from tests.guides.walking import accepts, assert_row, assert_same, ended, is_free, members, read, states_after, walk
 from tests.inner import DEAD, DONE, UNREACHABLE, Grammar, Parser, Terminal, banned, bundled, cfg_guide, grammar_text
+from tests.refusals import refused
 
 fixed = settings(derandomize=True, deadline=None, max_examples=60)
 WRITABLE = [fixture for fixture in FIXTURES if not fixture.empty]
@@ -242,10 +243,8 @@ def test_the_definition_finds_what_is_left_open_or_out(rules: str) -> None:
 
 def test_what_the_vocabulary_cannot_write_is_refused() -> None:
     empty = next(fixture for fixture in FIXTURES if fixture.empty)
-    with pytest.raises(EmptyLanguageError, match="no text of this output type"):
-        compiled(empty.grammar, empty.vocabulary)
-    with pytest.raises(EmptyLanguageError, match="with this vocabulary"):
-        lexemes_of('start: "é"')
+    refused("no text of this output type", compiled, empty.grammar, empty.vocabulary, error=EmptyLanguageError)
+    refused("with this vocabulary", lexemes_of, 'start: "é"', error=EmptyLanguageError)
 
 
 def test_phrases_are_banned_from_a_grammar() -> None:
@@ -448,22 +447,23 @@ def test_an_alternative_that_no_text_has_is_warned_of(text: str, said: str | Non
     ],
 )
 def test_an_empty_language_names_the_terminals(text: str, said: str) -> None:
-    with pytest.raises(EmptyLanguageError, match="write the same rules in GBNF") as caught:
-        lexemes_of(text)
+    caught = refused("write the same rules in GBNF", lexemes_of, text, error=EmptyLanguageError)
     assert said in str(caught.value) and "vocabulary" not in str(caught.value)
 
 
 def test_what_is_ignored_shares_no_text_with_what_is_used() -> None:
     text = "start: A EOL A\nA: /a/\nEOL: /\\n/\n%ignore /[ \\n]+/"
-    with pytest.raises(GrammarError, match=r"Leave texts such as '\\n' out of .*EOL.*`EOL.1: ...`.*is ignored"):
-        lexemes_of(text)
-    with pytest.raises(GrammarError, match=r"a name to put it on, as in `NAMED.1: /"):
-        lexemes_of('start: "a" /#[a-z ]*/ "b"\n%ignore /#[a-z]*/')
+    refused(r"Leave texts such as '\\n' out of .*EOL.*`EOL.1: ...`.*is ignored", lexemes_of, text, error=GrammarError)
+    refused(
+        r"a name to put it on, as in `NAMED.1: /",
+        lexemes_of,
+        'start: "a" /#[a-z ]*/ "b"\n%ignore /#[a-z]*/',
+        error=GrammarError,
+    )
 
 
 @pytest.mark.parametrize("count", [10, 12])
 def test_lexers_that_are_too_large_are_refused_before_their_tables_are_made(count: int) -> None:
     terminals = [f"T{k}: /[a-z]*c[a-z]{{{k}}}n/" for k in range(1, count + 1)]
     names = " | ".join(f"T{k}" for k in range(1, count + 1))
-    with pytest.raises(UnsupportedError, match=r"limits\(states=[0-9]+\)"):
-        lexemes_of("\n".join([f"start: {names}", *terminals]))
+    refused(r"limits\(states=[0-9]+\)", lexemes_of, "\n".join([f"start: {names}", *terminals]))

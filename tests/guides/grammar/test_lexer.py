@@ -21,6 +21,7 @@ from tests.guides.grammar.fixtures import LETTERS as NAME
 from tests.guides.grammar.fixtures import LEXERS, SYMBOLS, literals
 from tests.inner import ByteAutomaton, Terminal, automaton_of, compile_regex, literal
 from tests.inner import lexer as lexing
+from tests.refusals import refused
 
 
 def texts(alphabet: Sequence[str], longest: int) -> list[str]:
@@ -222,14 +223,12 @@ def test_comments_hold_nothing_back_and_every_piece_of_one_is_pending() -> None:
     ],
 )
 def test_refusals(terminals: tuple[Terminal, ...], message: str) -> None:
-    with pytest.raises(GrammarError, match=message):
-        Lexer.of(terminals)
+    refused(message, Lexer.of, terminals, error=GrammarError)
 
 
 def test_too_many_states_to_wait_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lexing, "LIMIT", 1)
-    with pytest.raises(GrammarError, match="in more than 1 ways"):
-        Lexer.of(LEXERS["NESTED"][0])
+    refused("in more than 1 ways", Lexer.of, LEXERS["NESTED"][0], error=GrammarError)
 
 
 def test_many_keywords_multiply_nothing_and_states_are_described() -> None:
@@ -405,13 +404,11 @@ def test_random_patterns() -> None:
     ],
 )
 def test_what_is_refused(pattern: str, words: str) -> None:
-    with pytest.raises((GrammarError, UnsupportedError), match=words):
-        compiled(pattern)
+    refused(words, compiled, pattern, error=(GrammarError, UnsupportedError))
 
 
 def test_flags_in_the_middle_have_advice() -> None:
-    with pytest.raises(GrammarError, match="behind the closing slash"):
-        read_grammar('start: A\nA: "b" /(?i)a/')
+    refused("behind the closing slash", read_grammar, 'start: A\nA: "b" /(?i)a/', error=GrammarError)
 
 
 @pytest.mark.parametrize("text", ["a.b", "\\", "[a]{2}", "é•\U0001f600", "\n\t\x01", "# & ~-", "(?i:x)"])

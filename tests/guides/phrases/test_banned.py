@@ -20,6 +20,7 @@ from outlines_phi.vocabulary.special_tokens import spelling
 from tests.inner import DEAD, DONE, CompiledTypes, compile_regex, free_text
 from tests.inner import banned as ban_module
 from tests.languages import JSON_VOCABULARY, SPECIAL_VOCABULARY, VOCABULARY, Ids
+from tests.refusals import refused
 
 
 def test_phrases_are_counted_once_named_and_completed_where_they_fold_alike() -> None:
@@ -59,11 +60,9 @@ def test_phrases_come_from_a_file(tmp_path: Path) -> None:
     found = BannedPhrases.from_file(path, whole_word=True, level="mask")
     assert found == BannedPhrases(["linarith", " leading", "naïve\u2028line"], whole_word=True, level="mask")
     path.write_bytes(b"fine\n\nnot\xffthis\n")
-    with pytest.raises(UnsupportedError, match=r"banned\.txt is not UTF-8: byte 0xff on line 3"):
-        BannedPhrases.from_file(str(path))
+    refused(r"banned\.txt is not UTF-8: byte 0xff on line 3", BannedPhrases.from_file, str(path))
     path.write_bytes(b"\n \n")
-    with pytest.raises(UnsupportedError, match="empty"):
-        BannedPhrases.from_file(path)
+    refused("empty", BannedPhrases.from_file, path)
     with pytest.raises(FileNotFoundError):
         BannedPhrases.from_file(tmp_path / "missing.txt")
 
@@ -98,8 +97,7 @@ def test_phrases_come_from_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_banned_is_refused(phrases: Any, given: dict[str, Any], said: str) -> None:
-    with pytest.raises(OutlinesPhiError, match="(?s)" + said) as caught:
-        BannedPhrases(phrases, **given)
+    caught = refused("(?s)" + said, BannedPhrases, phrases, **given, error=OutlinesPhiError)
     assert isinstance(caught.value, UnsupportedError)
 
 
@@ -157,8 +155,7 @@ def test_what_only_looks_like_an_assertion_is_left_alone(pattern: str) -> None:
 
 
 def test_an_error_points_into_the_expression_that_was_given() -> None:
-    with pytest.raises(GrammarError, match="a repeat is written") as caught:
-        BannedPhrases([re.compile("a{,3}b")], ignore_case=True)
+    caught = refused("a repeat is written", BannedPhrases, [re.compile("a{,3}b")], ignore_case=True, error=GrammarError)
     line, caret = str(caught.value).splitlines()[-2:]
     assert line == "  a{,3}b" and line[caret.index("^")] == "{"
 
@@ -169,20 +166,16 @@ def test_the_states_of_all_regular_expressions_are_counted(monkeypatch: pytest.M
     monkeypatch.setattr(banned, "MOST_STATES", states)
     assert BannedPhrases(patterns).matcher
     monkeypatch.setattr(banned, "MOST_STATES", states - 1)
-    with pytest.raises(
-        UnsupportedError, match=rf"of the first 3 of 3 .* have {states} states, more than {states - 1}; "
-    ) as e:
-        BannedPhrases([*patterns, "a text"])
+    e = refused(
+        rf"of the first 3 of 3 .* have {states} states, more than {states - 1}; ", BannedPhrases, [*patterns, "a text"]
+    )
     assert "the largest, re.compile('cdex{1,3}'), has" in str(e.value) and "ban texts as str" in str(e.value)
 
 
 def test_a_thousand_that_are_too_many_are_refused_before_all_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(banned, "MOST_STATES", 8_000)
     patterns = [re.compile(f"{'abcdefghij'[i % 10]}{i}\\w{{1,9}}") for i in range(1_000)]
-    with pytest.raises(
-        UnsupportedError, match=r"the first \d of 1,000 banned regular expressions have 8,\d\d\d states"
-    ):
-        BannedPhrases(patterns)
+    refused(r"the first \d of 1,000 banned regular expressions have 8,\d\d\d states", BannedPhrases, patterns)
 
 
 def test_each_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,8 +238,7 @@ def test_it_allows_what_the_definition_does(pattern: str, strings: tuple[str, ..
     automaton = compile_regex(pattern)
     expected, left = defined(automaton.accepts, strings), FSMGuide.from_automaton(automaton, VOCABULARY)
     if not expected:
-        with pytest.raises(EmptyLanguageError, match="Give other stop strings"):
-            stopped(left, Stops(strings), VOCABULARY)
+        refused("Give other stop strings", stopped, left, Stops(strings), VOCABULARY, error=EmptyLanguageError)
         return
     guide = stopped(left, Stops(strings), VOCABULARY)
     assert allowed(guide) == expected
@@ -336,8 +328,12 @@ def test_the_name_of_a_special_token_stands_for_it_too() -> None:
 
 def test_what_cannot_be_stopped() -> None:
     left = FSMGuide.from_automaton(compile_regex("[ab]+"), VOCABULARY)
-    with pytest.raises(UnsupportedError, match=r"Give BannedPhrases\(..., whole_word=False\) beside stop strings"):
-        stopped(ban_module(left, BannedPhrases(["a"], whole_word=True)), Stops(("c",)), VOCABULARY)
+    refused(
+        r"Give BannedPhrases\(..., whole_word=False\) beside stop strings",
+        stopped,
+        ban_module(left, BannedPhrases(["a"], whole_word=True)),
+        Stops(("c",)),
+        VOCABULARY,
+    )
     guide = stopped(left, Stops(("c",)), VOCABULARY)
-    with pytest.raises(UnsupportedError, match="Give an output type beside stop strings"):
-        stopped(guide, Stops(("c",)), VOCABULARY)
+    refused("Give an output type beside stop strings", stopped, guide, Stops(("c",)), VOCABULARY)

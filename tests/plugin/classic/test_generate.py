@@ -38,6 +38,7 @@ from outlines_phi import (
 )
 from outlines_phi.plugin.classic.generate import ClassicGenerator
 from tests.plugin.instruments import together
+from tests.refusals import refused
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "
 WORDS = ["yes", "no", "not now", "nobody"]
@@ -193,15 +194,19 @@ class TestLaw:
         long, plain = (generate.regex(model, "[a-z]{9}", phi=phi) for phi in ("local", None))
         assert len(long(PROMPT, max_tokens=10)) == 9
         for call in (long, long.stream):
-            with pytest.raises(
-                EmptyLanguageError, match="^Give max_new_tokens=3 or more: max_new_tokens=1 is"
-            ) as small:
-                call(PROMPT, max_tokens=1)
+            small = refused(
+                "^Give max_new_tokens=3 or more: max_new_tokens=1 is",
+                call,
+                PROMPT,
+                max_tokens=1,
+                error=EmptyLanguageError,
+            )
         assert small.value.least_budget == 3
         assert 0 < len(plain(PROMPT, max_tokens=2, seed=1)) < 9
         assert len(plain(PROMPT, seed=1)) == 9, "without max_tokens it goes on to the end, as in 0.x"
-        with pytest.raises(ValueReadError, match="date refuses") as caught:
-            generate.format(model, date, phi=None)(PROMPT, max_tokens=2, seed=1)
+        caught = refused(
+            "date refuses", generate.format(model, date, phi=None), PROMPT, max_tokens=2, seed=1, error=ValueReadError
+        )
         assert len(caught.value.text) < 10
 
 
@@ -246,8 +251,7 @@ class TestStops:
 
     def test_plain_formats_are_cut(self, model: PhiTransformers) -> None:
         assert generate.regex(model, "aa+b", phi=None)(PROMPT, stop_at="a") == "a"
-        with pytest.raises(ValueReadError, match="Answer refuses"):
-            generate.json(model, Answer, phi=None)(PROMPT, stop_at='"')
+        refused("Answer refuses", generate.json(model, Answer, phi=None), PROMPT, stop_at='"', error=ValueReadError)
 
 
 class TestStream:
@@ -365,8 +369,7 @@ REFUSED: list[tuple[Callable[[PhiTransformers], Any], type[Exception], str]] = [
 def test_refused(
     call: Callable[[PhiTransformers], Any], error: type[Exception], words: str, model: PhiTransformers
 ) -> None:
-    with pytest.raises(error, match="(?s)" + words) as caught:
-        call(model)
+    caught = refused("(?s)" + words, call, model, error=error)
     assert isinstance(caught.value, OutlinesPhiError) and isinstance(caught.value, ValueError)
 
 

@@ -40,6 +40,7 @@ from tests.inner import CACHES, bundled, compile_regex
 from tests.languages import ALPHA, p_value
 from tests.plugin.instruments import by_text, custom, inputs_of, reference, seeded, texts, trees, written
 from tests.precision import named, near_log
+from tests.refusals import refused
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "
 ANSWER = Literal["yes", "no", "not now", "nobody"]
@@ -303,13 +304,18 @@ class TestRefusals:
     @pytest.mark.filterwarnings("ignore:Using the model-agnostic default")
     @pytest.mark.parametrize(("options", "words"), REFUSED, ids=named)
     def test_with_a_sentence(self, hf: tuple[Any, Any], options: dict[str, Any], words: str) -> None:
-        with pytest.raises((UnsupportedError, VocabularyError, EmptyLanguageError), match=words):
-            call(hf, PROMPT, **options)
+        refused(words, call, hf, PROMPT, **options, error=(UnsupportedError, VocabularyError, EmptyLanguageError))
 
     @pytest.mark.parametrize("options", OF_TRANSFORMERS, ids=named)
     def test_by_transformers(self, hf: tuple[Any, Any], options: dict[str, Any]) -> None:
-        with pytest.raises((ValueError, TypeError), match="not used by the model" if "fidelity" in options else None):
-            call(hf, PROMPT, **options)
+        refused(
+            "not used by the model" if "fidelity" in options else None,
+            call,
+            hf,
+            PROMPT,
+            **options,
+            error=(ValueError, TypeError),
+        )
 
     def test_languages_of_processors(self, hf: tuple[Any, Any], stock: outlines.models.Transformers) -> None:
         two = [outlines.Generator(stock, ANSWER).logits_processor for _ in range(2)]
@@ -319,16 +325,14 @@ class TestRefusals:
             (two, None, "2 processors that say"),
             (unread, None, "The language of a LLGuidance.* cannot be read"),
         ):
-            with pytest.raises(UnsupportedError, match=words):
-                call(hf, PROMPT, output_type=output_type, logits_processor=processors)
+            refused(words, call, hf, PROMPT, output_type=output_type, logits_processor=processors)
 
     @pytest.mark.parametrize("pair", ["hf", "recurrent"])
     def test_a_filled_cache(self, pair: str, request: pytest.FixtureRequest) -> None:
         hf = request.getfixturevalue(pair)
         output = hf[0](inputs_of(hf[1], PROMPT)["input_ids"][:, :-1], use_cache=True)
         name = next(name for name in CACHES if name in output)
-        with pytest.raises(UnsupportedError, match=f"Leave out {name} with a prompt in it"):
-            call(hf, PROMPT, **{name: output[name]})
+        refused(f"Leave out {name} with a prompt in it", call, hf, PROMPT, **{name: output[name]})
 
     def test_effort_that_runs_out(self, hf: tuple[Any, Any]) -> None:
         """The draws made so far come with the error."""
@@ -339,11 +343,9 @@ class TestRefusals:
     def test_a_model_in_training_and_one_with_nan(self) -> None:
         hf = bundled.load()
         hf[0].train()
-        with pytest.raises(UnsupportedError, match="training mode"):
-            call(hf, PROMPT)
+        refused("training mode", call, hf, PROMPT)
         hf[0].eval()
         call(hf, PROMPT)
         with torch.no_grad():
             hf[0].lm_head.weight[3] = math.nan
-        with pytest.raises(ModelError, match="NaN"):
-            call(hf, PROMPT)
+        refused("NaN", call, hf, PROMPT, error=ModelError)

@@ -52,6 +52,7 @@ from tests.inner import (
 )
 from tests.languages import ALPHA, p_value
 from tests.plugin.instruments import by_text, reference, seeded
+from tests.refusals import refused
 
 ANSWER = Literal["yes", "no", "maybe"]
 
@@ -73,16 +74,14 @@ DOORS: dict[str, Door] = {
 @engines
 @pytest.mark.parametrize("door", DOORS.values(), ids=list(DOORS))
 def test_refused_with_what_to_do(backend: str, door: Door, model: PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match=f"^Leave backend='{backend}' out: .* only plain masking can use it"):
-        door(model, backend)
+    refused(f"^Leave backend='{backend}' out: .* only plain masking can use it", door, model, backend)
 
 
 @engines
 def test_refused_by_the_installed_generator(backend: str, stock: outlines.models.Transformers) -> None:
     install()
     try:
-        with pytest.raises(UnsupportedError, match=f"^Leave backend='{backend}' out"):
-            outlines.Generator(stock, ANSWER, backend, phi="exact")
+        refused(f"^Leave backend='{backend}' out", outlines.Generator, stock, ANSWER, backend, phi="exact")
     finally:
         uninstall()
 
@@ -92,8 +91,7 @@ def test_the_own_backend_is_read(fresh: PhiTransformers) -> None:
 
 
 def test_an_unknown_name(model: PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match="expected one of outlines_core, llguidance, xgrammar, or None"):
-        Generator(model, ANSWER, backend="regex")
+    refused("expected one of outlines_core, llguidance, xgrammar, or None", Generator, model, ANSWER, backend="regex")
 
 
 INTEGER: dict[str, Any] = {"type": "integer"}
@@ -157,8 +155,7 @@ def test_the_backend_is_asked_for_at_every_door(model: PhiTransformers) -> None:
     class Cups(BaseModel):
         n: int = Field(ge=1, le=3)
 
-    with pytest.raises(UnsupportedError, match="#/properties/n/maximum"):
-        Generator(model, list[Cups], backend="outlines_core")
+    refused("#/properties/n/maximum", Generator, model, list[Cups], backend="outlines_core")
     drawn = Generator(model, Cups, phi="local").sample("Cups: ", 5, seed=1).values
     assert all(1 <= cups.n <= 3 for cups in drawn)
     indented = json.dumps({"n": 1}, indent=2).encode()
@@ -274,8 +271,9 @@ def test_types_that_outlines_refuses_are_still_written(
     name: str, model: PhiTransformers, stock: outlines.models.Transformers
 ) -> None:
     output_type, holds = REFUSED[name]
-    with pytest.raises(ValueError, match="^Unsupported JSON Schema structure"):
-        seeded(stock, PROMPT, output_type, max_new_tokens=40)
+    refused(
+        "^Unsupported JSON Schema structure", seeded, stock, PROMPT, output_type, max_new_tokens=40, error=ValueError
+    )
     text = seeded(model, PROMPT, output_type, max_new_tokens=40)
     assert holds(json.loads(text)) if holds else text.startswith("[")
 
@@ -370,8 +368,7 @@ NOT_READ: list[tuple[Callable[[Any], Any], str]] = [
 def test_what_cannot_be_read(
     language: Callable[[Any], Any], words: str, compiled: CompiledTypes, stock: outlines.models.Transformers
 ) -> None:
-    with pytest.raises(UnsupportedError, match=words):
-        compiled.of(language(stock))
+    refused(words, compiled.of, language(stock))
 
 
 def numbered(i: int) -> JsonSchema:
@@ -433,8 +430,7 @@ def test_what_is_too_large_is_refused_before_it_is_read(
 
 
 def test_banned_phrases_have_a_limit() -> None:
-    with pytest.raises(UnsupportedError, match=r"limits\(phrases=1000000\)"):
-        BannedPhrases(["x" * 10**6])
+    refused(r"limits\(phrases=1000000\)", BannedPhrases, ["x" * 10**6])
 
 
 @pytest.mark.parametrize("pattern", ["a?b?", r"\w{0,3}x", "(yes|no) é?", r"<t>[\s\S]{0,2}</t>", r"\bcat\b.?"])

@@ -44,6 +44,7 @@ from tests.languages import (
     sample,
     z,
 )
+from tests.refusals import refused
 from tests.sampling.variants import WRONG, keep_bounds_after_eviction
 
 WORDS, LOOP, NESTED, BOTTLENECK = LANGUAGES
@@ -176,8 +177,14 @@ def test_estimates_lie_within_the_reported_bounds() -> None:
 
 def test_stores_keep_to_their_memory() -> None:
     store = TreeStore(30_000)
-    with pytest.raises(BudgetError, match="short of"):
-        sample(ExactPhi(tolerance=1e-9, effort=Effort(tokens=100_000)), LOOP.request(1, seed=None), store=store)
+    refused(
+        "short of",
+        sample,
+        ExactPhi(tolerance=1e-9, effort=Effort(tokens=100_000)),
+        LOOP.request(1, seed=None),
+        store=store,
+        error=BudgetError,
+    )
     assert store.bytes <= 30_000
     store = TreeStore(20_000)
     for number in range(1, 30):
@@ -280,8 +287,13 @@ def within(seconds: float, **options: Any) -> ExactPhi:
 class TestSeconds:
     def test_nothing_is_launched_when_they_are_over_and_what_was_is_finished(self) -> None:
         request = WORDS.request(60, seed=1)
-        with pytest.raises(BudgetError, match=r"Prompt 0: its 6 s were over with \d+ of 60 exact draws") as caught:
-            sample(within(6, width=4), request)
+        caught = refused(
+            r"Prompt 0: its 6 s were over with \d+ of 60 exact draws",
+            sample,
+            within(6, width=4),
+            request,
+            error=BudgetError,
+        )
         draws = caught.value.draws[0]
         assert 0 < len(draws) < 60 and 6 < draws.counts.calls <= 6 + WORDS.budget
         (whole,) = sample(ExactPhi(width=4), request)
@@ -313,15 +325,27 @@ class TestSeconds:
 
     def test_a_certificate_and_its_draws_share_them(self) -> None:
         request = LOOP.request(5, seed=1)
-        with pytest.raises(BudgetError, match="Prompt 0: enumeration left .* its 1 s were over") as caught:
-            sample(within(1, tolerance=1e-9), request)
+        caught = refused(
+            "Prompt 0: enumeration left .* its 1 s were over",
+            sample,
+            within(1, tolerance=1e-9),
+            request,
+            error=BudgetError,
+        )
         assert caught.value.draws[0].certificate.total_variation > 0
         assert len(sample(within(1000, tolerance=1e-9), request)[0]) == 5
 
     def test_a_search_ends_with_what_it_has(self) -> None:
         request = LOOP.request(1, seed=1)
-        with pytest.raises(BudgetError, match=r"Prompt 0: its 1 s were over when \d of 9 members were found") as caught:
-            rank(request, 9, TreeStore(), effort=Effort(seconds=1))
+        caught = refused(
+            r"Prompt 0: its 1 s were over when \d of 9 members were found",
+            rank,
+            request,
+            9,
+            TreeStore(),
+            effort=Effort(seconds=1),
+            error=BudgetError,
+        )
         (found,) = caught.value.partial
         (whole,) = rank(request, 9, TreeStore(), effort=Effort(seconds=1000))
         assert found.log_p_bound >= whole[0].log_p and not whole.gap
