@@ -350,8 +350,8 @@ BYTES = Vocabulary.from_tokens(["<eos>", "a", EURO[:1], EURO[1:], "b", "é"], 0)
 class Asked:
     """A predicate that remembers what it was asked."""
 
-    def __init__(self, refused: str = "-") -> None:
-        self.refused, self.texts = refused, list[str]()
+    def __init__(self, without: str = "-") -> None:
+        self.refused, self.texts = without, list[str]()
 
     def __call__(self, text: str) -> bool:
         self.texts.append(text)

@@ -24,7 +24,6 @@ from outlines_phi import (
     OneStepPhi,
     PhiTransformers,
     SamplingSettings,
-    UnsupportedError,
     custom_generate,
     wrap,
 )
@@ -50,6 +49,7 @@ from tests.inner import (
     rows,
 )
 from tests.plugin.instruments import custom
+from tests.refusals import refused
 
 SETTINGS = {field.name for field in fields(SamplingSettings)}
 
@@ -136,8 +136,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("keywords", "message"), REFUSED, ids=lambda value: str(value)[:30])
 def test_what_is_refused(keywords: dict[str, Any], message: str) -> None:
-    with pytest.raises(UnsupportedError, match=message):
-        CallOptions.read(keywords, GenerationConfig())
+    refused(message, CallOptions.read, keywords, GenerationConfig())
 
 
 class TestTheOneTable:
@@ -183,8 +182,7 @@ class TestTheOneTable:
     "phi", ["banana", "", 5, True, ["exact"], {"exact"}, ExactPhi, object()], ids=lambda phi: type(phi).__name__
 )
 def test_what_phi_may_not_be(phi: object) -> None:
-    with pytest.raises(UnsupportedError, match="expected 'auto', 'exact', .*, an estimator such as ExactPhi"):
-        resolve_phi(phi)
+    refused("expected 'auto', 'exact', .*, an estimator such as ExactPhi", resolve_phi, phi)
 
 
 def test_what_phi_may_be_and_every_field_of_the_installed_transformers_is_known() -> None:
@@ -229,10 +227,7 @@ def test_what_a_field_of_the_configuration_does(name: str) -> None:
     """It is a part of the law, refused, or left out; and what transformers fills in is neutral."""
     config = configured(name, saying(name))
     if FIELDS[name].role is Role.REFUSED:
-        with pytest.raises(
-            UnsupportedError, match=rf"^Give {name}=\S+ to the call .* {name}=.* generation_config changes"
-        ):
-            CallOptions.read({}, config)
+        refused(rf"^Give {name}=\S+ to the call .* {name}=.* generation_config changes", CallOptions.read, {}, config)
     else:
         law = {name: saying(name)} if name in ("temperature", "repetition_penalty") else {}
         assert CallOptions.read({}, config).settings == SamplingSettings(**law)
@@ -244,8 +239,9 @@ def test_what_a_keyword_of_a_call_does(name: str) -> None:
     """It is used, or refused with what to do instead; the neutral ones do nothing, and undo the configuration's."""
     config = configured(name, saying(name))
     if name not in USED:
-        with pytest.raises(UnsupportedError, match=rf"^{name} cannot be used here \(\w[^;]+\)\. With phi=None"):
-            CallOptions.read({name: saying(name)}, config)
+        refused(
+            rf"^{name} cannot be used here \(\w[^;]+\)\. With phi=None", CallOptions.read, {name: saying(name)}, config
+        )
         for value in FIELDS[name].neutral:
             assert CallOptions.read({name: value}, config) == CallOptions(SamplingSettings(), 1)
     elif name != "do_sample":
@@ -256,10 +252,12 @@ def test_what_a_keyword_of_a_call_does(name: str) -> None:
 
 def test_a_field_of_a_newer_transformers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outlines_phi.plugin.choices.ROWS", rows([*INSTALLED, "novel_penalty"]))
-    with pytest.raises(
-        UnsupportedError, match="novel_penalty=2 in the model's generation_config changes the model's distribution"
-    ):
-        CallOptions.read({}, configured("novel_penalty", 2))
+    refused(
+        "novel_penalty=2 in the model's generation_config changes the model's distribution",
+        CallOptions.read,
+        {},
+        configured("novel_penalty", 2),
+    )
     CallOptions.read({}, configured("novel_penalty", None))
     CallOptions.read({"novel_penalty": None}, configured("novel_penalty", 2))
     CallOptions.read({}, configured("chat_format", "chatml"))  # a model's own note, no field
@@ -268,8 +266,12 @@ def test_a_field_of_a_newer_transformers_is_refused(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("name", ["temperature", "repetition_penalty"])
 @pytest.mark.parametrize("value", [0.0, -1.0, "warm"])
 def test_what_defines_no_law_is_no_default(name: str, value: Any) -> None:
-    with pytest.raises(UnsupportedError, match=rf"^Give {name}=1\.0 to the call .* {name}={value!r} in the model's"):
-        CallOptions.read({}, configured(name, value))
+    refused(
+        rf"^Give {name}=1\.0 to the call .* {name}={value!r} in the model's",
+        CallOptions.read,
+        {},
+        configured(name, value),
+    )
     assert CallOptions.read({name: 1.0}, configured(name, value)).settings == SamplingSettings()
 
 
@@ -352,6 +354,5 @@ def test_what_asks_for_nothing_fits_everywhere(door: str) -> None:
             if not misfit.strict:
                 for value in idle:
                     refuse_misfits(door, {name: value}, **said)
-            with pytest.raises(UnsupportedError, match=r"^[^{]*\.$") as refused:
-                refuse_misfits(door, {name: "something"}, **said)
-            assert name in str(refused.value) or door in str(refused.value)
+            caught = refused(r"^[^{]*\.$", refuse_misfits, door, {name: "something"}, **said)
+            assert name in str(caught.value) or door in str(caught.value)

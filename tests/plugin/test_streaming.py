@@ -33,6 +33,7 @@ from tests.inner import Cache, PhiGenerator
 from tests.loaded import Person
 from tests.plugin.instruments import Gate, forget_trees, is_free, seeded, together, trees, workers
 from tests.precision import named
+from tests.refusals import refused
 from tests.vocabulary.test_vocabulary import sentencepiece_bpe
 
 PROMPT = "Story: Aria is a brave elf ranger. "
@@ -326,14 +327,14 @@ class TestErrors:
     ids=named,
 )
 def test_bad_input_is_refused_at_once(prompt: Any, options: dict[str, Any], words: str, model: PhiTransformers) -> None:
-    with pytest.raises((UnsupportedError, EmptyLanguageError), match=words):
-        model.stream(prompt, **{"output_type": CODE, **options})
+    refused(
+        words, model.stream, prompt, **{"output_type": CODE, **options}, error=(UnsupportedError, EmptyLanguageError)
+    )
 
 
 def test_beams_of_the_configuration_are_refused(fresh: PhiTransformers) -> None:
     fresh.model.generation_config.num_beams = 2
-    with pytest.raises(UnsupportedError, match="num_beams=2 was given for a stream"):
-        fresh.stream(PROMPT)
+    refused("num_beams=2 was given for a stream", fresh.stream, PROMPT)
     assert "".join(fresh.stream(PROMPT, ACCENTS, phi="local", seed=1)) == fresh(PROMPT, ACCENTS, phi="local", seed=1)
 
 

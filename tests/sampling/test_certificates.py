@@ -58,6 +58,7 @@ from tests.languages import (
     tree_of,
     z,
 )
+from tests.refusals import refused
 from tests.sampling.test_constraint import Merged
 from tests.sampling.test_constraint import reference as constrained_reference
 
@@ -240,13 +241,17 @@ def test_several_draws_are_further_than_one() -> None:
 def test_what_was_reached_is_said_where_it_falls_short() -> None:
     phi = ExactPhi(tolerance=0.01, confidence=0.9, effort=Effort(tokens=300))
     words = r"^Give a larger tolerance.*; what \d+ residual attempts certify: TV at most 0\.\d+ at 0\.9 confidence\.$"
-    with pytest.raises(BudgetError, match=words) as caught:
-        sample(phi, LONG.request(5, seed=1))
+    caught = refused(words, sample, phi, LONG.request(5, seed=1), error=BudgetError)
     (draws,), (lower, upper) = caught.value.draws, np.exp(caught.value.log_z_bounds)
     assert len(draws) == 0 and draws.certificate.confidence == 0.9 and 0.01 < draws.certificate.total_variation < 1
     assert lower <= phi_of(LONG) <= upper
-    with pytest.raises(BudgetError, match=r"confidence=0\.95 .*TV at most .* for certain\.$"):
-        sample(ExactPhi(tolerance=0.01, effort=Effort(tokens=300)), LONG.request(5, seed=1))
+    refused(
+        r"confidence=0\.95 .*TV at most .* for certain\.$",
+        sample,
+        ExactPhi(tolerance=0.01, effort=Effort(tokens=300)),
+        LONG.request(5, seed=1),
+        error=BudgetError,
+    )
 
 
 def test_prompts_that_are_certified_are_drawn_beside_one_that_is_not() -> None:

@@ -36,6 +36,7 @@ from tests.inner import (
     random_stream,
 )
 from tests.languages import LANGUAGES, OF_EVERY_KIND, Language, sample
+from tests.refusals import refused
 from tests.sampling.drafters import Drawn, Fixed, law_of, ranked
 from tests.sampling.test_constraint import Rule
 
@@ -98,10 +99,12 @@ def test_every_kind_of_number_counts(kind: Any) -> None:
 
 @pytest.mark.parametrize("value", ["1", None, [1.0], np.ones(2), 1j, torch.ones(2)])
 def test_other_values_are_refused(value: Any) -> None:
-    with pytest.raises(
-        UnsupportedError, match="returned .* for 'no'; expected a function of a draw that returns a number"
-    ):
-        numbers_of(lambda _: value, ANSWERS)
+    refused(
+        "returned .* for 'no'; expected a function of a draw that returns a number",
+        numbers_of,
+        lambda _: value,
+        ANSWERS,
+    )
 
 
 def test_what_is_no_function_is_refused() -> None:
@@ -113,8 +116,7 @@ def test_what_is_no_function_is_refused() -> None:
 def test_a_certificate_is_of_a_whole_number_of_draws(n: Any) -> None:
     certificate = Certificate(total_variation=0.1)
     assert certificate.for_draws(0) == 0 and certificate.for_draws(2) == pytest.approx(0.19)
-    with pytest.raises(UnsupportedError, match="expected a whole number of at least 0"):
-        certificate.for_draws(n)
+    refused("expected a whole number of at least 0", certificate.for_draws, n)
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**32, 2**62 + 3, 2**70])

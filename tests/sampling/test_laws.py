@@ -381,9 +381,9 @@ def test_near_the_end_of_the_budget_texts_that_only_longer_tokens_fit_in_are_lef
     assert set(language.reference().log_p) < complete
     shortest = {y for y in complete if len(y) == 4}
     assert shortest and shortest <= set(language.reference().log_p)
-    with pytest.raises(EmptyLanguageError, match="needs 6 tokens") as refused:
+    with pytest.raises(EmptyLanguageError, match="needs 6 tokens") as caught:
         language.within(5).request(1, seed=0)
-    assert refused.value.least_budget == 6  # though 4 do
+    assert caught.value.least_budget == 6  # though 4 do
     for budget in range(6, 8):
         assert shortest <= set(language.within(budget).reference().log_p) <= complete
 

@@ -52,6 +52,7 @@ from tests.inner import (
 )
 from tests.languages import LANGUAGES
 from tests.lm.gardens import SIZE, build
+from tests.refusals import refused
 from tests.sampling.banning import SHORT
 
 LOOP = LANGUAGES[1]
@@ -199,8 +200,7 @@ def test_a_model_call_of_a_host_takes_one_upload(road: type[PackedTrees | RowTre
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_every_sampler_reads_the_check_of_an_answer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preexpand, "SHORT", 0)
-    with pytest.raises(ModelError, match="spoiled"):
-        SAMPLERS[name][0]().sample(request_of(name, 20, sound=False))
+    refused("spoiled", SAMPLERS[name][0]().sample, request_of(name, 20, sound=False), error=ModelError)
 
 
 @pytest.mark.parametrize(
@@ -216,8 +216,7 @@ def test_nothing_is_learned_from_an_answer_that_fails_its_check(
 ) -> None:
     monkeypatch.setattr(preexpand, "SHORT", 0)
     values = StateValues()
-    with pytest.raises(ModelError, match="spoiled"):
-        make(LearnedPhi(values)).sample(request_of("learned", 20, sound=False))
+    refused("spoiled", make(LearnedPhi(values)).sample, request_of("learned", 20, sound=False), error=ModelError)
     assert len(values.known.at) == 1  # the step of the prompt
 
 

@@ -27,6 +27,7 @@ from tests.inner import (
 )
 from tests.inner import tree as tree_module
 from tests.languages import AND_OPEN, JSON, LANGUAGES, PROMPT, TREE, VOCABULARY, Language
+from tests.refusals import refused
 
 PATTERNS = ("(ab|ba|c){1,3}x?", "(ab|c)*x", r"(\(\)|\(a\)){1,2}", "[abc]{2}x{2}", "a*(b|cc?)", "[abcx]{0,3}")
 LAWS = [
@@ -330,10 +331,14 @@ def test_values_are_read_when_asked_for() -> None:
 class TestErrors:
     @pytest.mark.parametrize("tokens", [1, 10, 20])
     def test_too_little_effort_carries_the_best_and_the_bound(self, tokens: int) -> None:
-        with pytest.raises(
-            BudgetError, match=r"the search used its .* model tokens.* what is missing has at most"
-        ) as caught:
-            ranked(LARGE, 3, effort=Effort(tokens=tokens))
+        caught = refused(
+            r"the search used its .* model tokens.* what is missing has at most",
+            ranked,
+            LARGE,
+            3,
+            effort=Effort(tokens=tokens),
+            error=BudgetError,
+        )
         (partial,) = caught.value.partial
         assert partial.gap > 0 and partial.certified < 3 and caught.value.log_z_bounds == partial.log_z_bounds
         listed = set(partial.texts)
@@ -341,8 +346,7 @@ class TestErrors:
         assert missing[0] <= partial.log_p_bound
 
     def test_an_empty_law_names_the_truncation(self) -> None:
-        with pytest.raises(EmptyLanguageError, match="Prompt 0: .* under top_k=1"):
-            ranked(LANGUAGES[2], 1, top_k=1)
+        refused("Prompt 0: .* under top_k=1", ranked, LANGUAGES[2], 1, top_k=1, error=EmptyLanguageError)
 
 
 SPELLED = Language("spelled", "(a|b){5}", 9, seed=53, scale=8.0)

@@ -24,6 +24,7 @@ from outlines_phi import (
 from tests.guides.guidance.oracle import HEADER, RECORDED
 from tests.inner import FSMGuide, TableModel
 from tests.languages import p_value
+from tests.refusals import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
 
@@ -131,12 +132,10 @@ def test_equal_grammars_share_a_table(model: PhiTransformers) -> None:
     ],
 )
 def test_what_cannot_be_read_is_refused_at_once(call: Callable[[], Any], error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        call()
+    refused(words, call, error=error)
 
 
 def test_it_is_no_part_of_another_type(model: PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match="Write the other parts into the grammar"):
-        Generator(model, from_guidance(ANSWER) + "!")
+    refused("Write the other parts into the grammar", Generator, model, from_guidance(ANSWER) + "!")
     with pytest.raises(ValueReadError, match="refuses 'ye'"):  # a text that was cut short has no value
         Generator(model, from_guidance(ANSWER)).reader("ye")

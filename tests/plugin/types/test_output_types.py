@@ -33,11 +33,12 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel
 from typing_extensions import TypedDict
 
 import outlines_phi
-from outlines_phi import Generator, PhiTransformers, SchemaWarning, UnsupportedError
+from outlines_phi import Generator, PhiTransformers, SchemaWarning
 from outlines_phi.guides.index import from_index
 from outlines_phi.plugin.types.pydantic_schemas import PythonSchema, term_of
 from tests.guides.walking import machine_of
 from tests.inner import JSONText, compile_regex, reader, to_core_language, to_language
+from tests.refusals import refused
 from tests.regex.outlines_engine import difference, whole
 
 
@@ -459,8 +460,7 @@ def test_containers_and_terms_hold_values(output_type: Any, members: list[str], 
 def test_what_would_take_two_readings_at_once_is_refused(
     output_type: Any, message: str, model: PhiTransformers
 ) -> None:
-    with pytest.raises(UnsupportedError, match=message):
-        Generator(model, output_type)
+    refused(message, Generator, model, output_type)
 
 
 class TestDraws:
@@ -497,5 +497,4 @@ def untyped(name) -> Nowhere: ...  # type: ignore[no-untyped-def, name-defined] 
     ],
 )
 def test_an_argument_without_a_name_or_a_type_is_refused(function: Any, message: str) -> None:
-    with pytest.raises(UnsupportedError, match=message):
-        to_language(function)
+    refused(message, to_language, function)

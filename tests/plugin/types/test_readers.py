@@ -29,11 +29,11 @@ from outlines_phi import (
     Guarantee,
     OutlinesPhiError,
     PhiTransformers,
-    UnsupportedError,
     ValueReadError,
 )
 from tests.guides.walking import machine_of, random_member
 from tests.inner import JSONText, forget_parts, format_of, patterns, reader, to_language
+from tests.refusals import refused
 
 PROMPT = "A person as JSON: "
 pytestmark = pytest.mark.filterwarnings("ignore:The function name could not be determined")  # Outlines, of a partial
@@ -255,8 +255,7 @@ REFUSED: list[tuple[str, Any, str, str]] = [
 @pytest.mark.parametrize(("output_type", "text", "message"), [c[1:] for c in REFUSED], ids=[c[0] for c in REFUSED])
 def test_a_text_that_its_type_refuses(output_type: Any, text: str, message: str) -> None:
     assert machine_of(output_type).accepts(text.encode())
-    with pytest.raises(ValueReadError, match="(?s)" + message) as caught:
-        reader(output_type)(text)
+    caught = refused("(?s)" + message, reader(output_type), text, error=ValueReadError)
     assert caught.value.text == text
     assert isinstance(caught.value, OutlinesPhiError) and isinstance(caught.value, ValueError)
 
@@ -265,8 +264,7 @@ def test_annotations_that_are_names() -> None:
     namespace: dict[str, Any] = {"Person": Person}
     exec("from __future__ import annotations\ndef late(person: Unknown, n: int): ...", namespace)
     assert callable(reader(one))
-    with pytest.raises(UnsupportedError, match="Define the types .* 'Unknown' of 'person'"):
-        to_language(namespace["late"])
+    refused("Define the types .* 'Unknown' of 'person'", to_language, namespace["late"])
 
 
 @pytest.mark.parametrize(
