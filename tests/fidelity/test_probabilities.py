@@ -263,14 +263,13 @@ def test_evicted_trees_have_bounds_that_hold(spoil: Callable[[BoundsTree], None]
             assert all(entry.lo - 1e-12 <= law[entry.value] <= entry.hi + 1e-12 for entry in result.entries)
 
 
-class TestErrors:
-    def test_too_little_effort_carries_the_bounds(self) -> None:
-        caught = refused(
-            r"short of tolerance=0.0.*\.partial has", of_prompts, LANGUAGES[1], [PROMPT], tokens=4, error=BudgetError
-        )
-        (partial,) = caught.value.partial
-        assert caught.value.log_z_bounds == partial.log_z_bounds
-        assert any(entry.hi > entry.lo for entry in partial.entries)
+def test_too_little_effort_carries_the_bounds() -> None:
+    caught = refused(
+        r"short of tolerance=0.0.*\.partial has", of_prompts, LANGUAGES[1], [PROMPT], tokens=4, error=BudgetError
+    )
+    (partial,) = caught.value.partial
+    assert caught.value.log_z_bounds == partial.log_z_bounds
+    assert any(entry.hi > entry.lo for entry in partial.entries)
 
 
 @dataclass

@@ -438,23 +438,23 @@ def asked(client: FakeClient, n: int) -> list[Any]:
 FOREIGN = Language("foreign", MAKES.pattern, MAKES.budget, seed=71, scale=3.0)  # the law of another adapter
 
 
-class TestTreesOfSeveralClients:
-    @pytest.mark.parametrize("what", ["lora_config", "is_multimodal_model", "enable_prompt_embeds", None])
-    def test_no_client_turns_the_draws_of_others(self, what: str | None, small: Any) -> None:
-        """Requests of the same tokens, name and settings with another distribution, which an engine of tokens alone has not."""
-        client = small(MAKES, configured={what: True} if what else None)
-        own = client.engine.logits
-        client.engine.logits = lambda contexts: FOREIGN.lm.trees(contexts).roots().logits.clone()
-        for _ in range(3):
-            drawn(client, MAKES, 200)
-        client.engine.logits = own
-        assert (p_value(ids(drawn(client, MAKES, 600)), MAKES.reference().mu) < 1e-9) == (what is None)
+@pytest.mark.parametrize("what", ["lora_config", "is_multimodal_model", "enable_prompt_embeds", None])
+def test_no_client_turns_the_draws_of_others(what: str | None, small: Any) -> None:
+    """Requests of the same tokens, name and settings with another distribution, which an engine of tokens alone has not."""
+    client = small(MAKES, configured={what: True} if what else None)
+    own = client.engine.logits
+    client.engine.logits = lambda contexts: FOREIGN.lm.trees(contexts).roots().logits.clone()
+    for _ in range(3):
+        drawn(client, MAKES, 200)
+    client.engine.logits = own
+    assert (p_value(ids(drawn(client, MAKES, 600)), MAKES.reference().mu) < 1e-9) == (what is None)
 
-    def test_what_tokens_tell_is_shared_whatever_clients_call_it(self, small: Any) -> None:
-        client = small(MAKES)
-        for name in ("m", "another"):
-            Generator(outlines_phi.wrap(VLLM(client, name)), regex(MAKES.pattern)).sample("ab", phi="exact")
-        assert len(client.engine.processor.served.trees) == 1
+
+def test_what_tokens_tell_is_shared_whatever_clients_call_it(small: Any) -> None:
+    client = small(MAKES)
+    for name in ("m", "another"):
+        Generator(outlines_phi.wrap(VLLM(client, name)), regex(MAKES.pattern)).sample("ab", phi="exact")
+    assert len(client.engine.processor.served.trees) == 1
 
 
 NESTED: Any = reduce(lambda part, _: ["then", part, "b"], range(900), "a")
@@ -473,21 +473,21 @@ WORK: dict[str, dict[str, Any]] = {
 """Requests of a few thousand bytes or a megabyte that take long, or more memory or stack than there is."""
 
 
-class TestLimits:
-    @pytest.mark.parametrize("given", WORK.values(), ids=WORK.keys())
-    def test_what_takes_long_is_refused_when_the_request_arrives(self, given: dict[str, Any], arrives: Any) -> None:
-        started = time.process_time()
-        with pytest.raises((UnsupportedError, GrammarError)):
-            arrives(given)
-        assert time.process_time() - started < 3
+@pytest.mark.parametrize("given", WORK.values(), ids=WORK.keys())
+def test_what_takes_long_is_refused_when_the_request_arrives(given: dict[str, Any], arrives: Any) -> None:
+    started = time.process_time()
+    with pytest.raises((UnsupportedError, GrammarError)):
+        arrives(given)
+    assert time.process_time() - started < 3
 
-    def test_a_server_may_take_more(self, arrives: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        call = ServedCall(road="exact", ban=BannedPhrases(["x" * 5_000]), settings=SamplingSettings(seed=1)).text()
-        refused("banned phrases is 5,000, more than 4,096", arrives, call)
-        monkeypatch.setenv(LIMITS, '{"phrases": 6000, "states": 9000}')
-        arrives(call)
-        monkeypatch.setenv(LIMITS, '{"phrase": 6000}')
-        refused("'phrase' is not a limit", arrives, call)
+
+def test_a_server_may_take_more(arrives: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = ServedCall(road="exact", ban=BannedPhrases(["x" * 5_000]), settings=SamplingSettings(seed=1)).text()
+    refused("banned phrases is 5,000, more than 4,096", arrives, call)
+    monkeypatch.setenv(LIMITS, '{"phrases": 6000, "states": 9000}')
+    arrives(call)
+    monkeypatch.setenv(LIMITS, '{"phrase": 6000}')
+    refused("'phrase' is not a limit", arrives, call)
 
 
 UNFIT: list[tuple[dict[str, Any], str]] = [

@@ -364,15 +364,14 @@ class TestKept:
         assert draw() == first
 
 
-class TestProcessor:
-    def test_a_loop_learns_and_its_weights_are_unbiased(self) -> None:
-        model = from_transformers(*bundled.load())
-        values = StateValues()
-        processor = PhiLogitsProcessor(model, ANSWER, phi=LearnedPhi(values), max_new_tokens=12)
-        inputs = model.hf_tokenizer([PROMPT] * 400, return_tensors="pt")
-        torch.manual_seed(1)
-        model.model.generate(**inputs, logits_processor=[processor], **processor.host_options)
-        assert len(values) > 3
-        exact = Generator(model, ANSWER).sample(PROMPT, 200, seed=0, phi="exact", max_new_tokens=12)
-        w = np.exp(processor.log_w())
-        assert abs(w.mean() - math.exp(exact.log_z)) < 4 * w.std() / math.sqrt(len(w)) + 1e-6
+def test_a_loop_learns_and_its_weights_are_unbiased() -> None:
+    model = from_transformers(*bundled.load())
+    values = StateValues()
+    processor = PhiLogitsProcessor(model, ANSWER, phi=LearnedPhi(values), max_new_tokens=12)
+    inputs = model.hf_tokenizer([PROMPT] * 400, return_tensors="pt")
+    torch.manual_seed(1)
+    model.model.generate(**inputs, logits_processor=[processor], **processor.host_options)
+    assert len(values) > 3
+    exact = Generator(model, ANSWER).sample(PROMPT, 200, seed=0, phi="exact", max_new_tokens=12)
+    w = np.exp(processor.log_w())
+    assert abs(w.mean() - math.exp(exact.log_z)) < 4 * w.std() / math.sqrt(len(w)) + 1e-6

@@ -272,26 +272,26 @@ class TestWarning:
         assert f"after {ARIA!r}" in text
 
 
-class TestAdvice:
-    @pytest.mark.parametrize(
-        ("tokens", "log_live", "expected"),
-        [
-            ([("Yes", False), ("yes", True)], -8.0, ["case", "ask"]),
-            ([(" yes", False), ("yes", True)], -8.0, ["blank", "ask"]),
-            ([(" Yes", False), ("yes", True)], -8.0, ["case", "ask"]),
-            ([("The", False), ("yes", True)], -8.0, ["ask"]),
-            ([("No", False), ("n", True)], -8.0, ["ask"]),
-            ([("The", False), ("A", True)], -0.5, ["ask", "ends", "fields"]),
-        ],
-    )
-    def test_it_goes_by_the_first_tokens(self, tokens: list, log_live: float, expected: list[str]) -> None:
-        beginnings = Beginnings(tuple(FirstToken(text, 0.1, live) for text, live in tokens), log_live)
-        fit = FormatFit(prompt="", form="", log_z=-8.5, log_z_bounds=(-9, -8), beginnings=beginnings)
-        assert list(fit.advice) == [REMEDIES[name] for name in expected]
+@pytest.mark.parametrize(
+    ("tokens", "log_live", "expected"),
+    [
+        ([("Yes", False), ("yes", True)], -8.0, ["case", "ask"]),
+        ([(" yes", False), ("yes", True)], -8.0, ["blank", "ask"]),
+        ([(" Yes", False), ("yes", True)], -8.0, ["case", "ask"]),
+        ([("The", False), ("yes", True)], -8.0, ["ask"]),
+        ([("No", False), ("n", True)], -8.0, ["ask"]),
+        ([("The", False), ("A", True)], -0.5, ["ask", "ends", "fields"]),
+    ],
+)
+def test_advice_goes_by_the_first_tokens(tokens: list, log_live: float, expected: list[str]) -> None:
+    beginnings = Beginnings(tuple(FirstToken(text, 0.1, live) for text, live in tokens), log_live)
+    fit = FormatFit(prompt="", form="", log_z=-8.5, log_z_bounds=(-9, -8), beginnings=beginnings)
+    assert list(fit.advice) == [REMEDIES[name] for name in expected]
 
-    def test_none_where_the_format_fits_and_some_where_first_tokens_are_unknown(self) -> None:
-        assert FormatFit(prompt="", form="", log_z=-4.9, log_z_bounds=(-6, -4)).advice == ()
-        assert "first tokens" not in FormatFit(prompt="", form="", log_z=-9, log_z_bounds=(-math.inf, 0)).warning
+
+def test_no_advice_where_the_format_fits_and_some_where_first_tokens_are_unknown() -> None:
+    assert FormatFit(prompt="", form="", log_z=-4.9, log_z_bounds=(-6, -4)).advice == ()
+    assert "first tokens" not in FormatFit(prompt="", form="", log_z=-9, log_z_bounds=(-math.inf, 0)).warning
 
 
 class TestTable:
@@ -334,11 +334,10 @@ class TestTable:
         refused(words, call, model)
 
 
-class TestMarginals:
-    def test_they_are_certified_where_enumeration_ends_and_intervals_elsewhere(self, fresh: PhiTransformers) -> None:
-        generator = Generator(fresh, Literal["yes", "no", "not now"])
-        marginals, law = generator.marginals(BAKERY), generator.probabilities(BAKERY, tolerance=0)
-        assert marginals.certified
-        assert all(entry.lo - 1e-9 <= law[entry.value].p <= entry.hi + 1e-9 for entry in marginals[""])
-        unfinished = generator.marginals(BAKERY, 10, seed=1, effort=Effort(tokens=2))
-        assert not unfinished.certified and "10 draws" in str(unfinished)
+def test_marginals_are_certified_where_enumeration_ends_and_intervals_elsewhere(fresh: PhiTransformers) -> None:
+    generator = Generator(fresh, Literal["yes", "no", "not now"])
+    marginals, law = generator.marginals(BAKERY), generator.probabilities(BAKERY, tolerance=0)
+    assert marginals.certified
+    assert all(entry.lo - 1e-9 <= law[entry.value].p <= entry.hi + 1e-9 for entry in marginals[""])
+    unfinished = generator.marginals(BAKERY, 10, seed=1, effort=Effort(tokens=2))
+    assert not unfinished.certified and "10 draws" in str(unfinished)

@@ -251,44 +251,43 @@ class TestBan:
             assert custom(pair(model), PROMPT, **options).draws[0].guarantee == guarantee
 
 
-class TestStreams:
-    def test_what_is_released_may_not_be_the_beginning_of_a_phrase(self, model: PhiTransformers) -> None:
-        """Whole windows: where a piece ends in what a phrase begins with, the next one was decided with it."""
-        began = 0
-        for seed in range(20):
-            text, calls = "", -1
-            with Gate(model.model) as gate:
-                for piece in model.stream(PROMPT, banned_phrases=[" it is"], seed=seed, **SHORT):
-                    assert calls in (-1, gate.calls), (seed, text)
-                    text += piece
-                    pending = any(text.endswith(" it is"[:n]) for n in range(1, 6))
-                    calls, began = gate.calls if pending else -1, began + pending
-        assert began > 3
-
-    def test_an_error_comes_after_what_was_released(self, model: PhiTransformers) -> None:
-        hasty = LookaheadPhi(effort=Effort(attempts=1, tokens=1), width=1)
-        failed = 0
-        for seed in range(20):
-            released: list[str] = []
-            stream = model.stream(PROMPT, banned_phrases=[" it", "yes", " not"], phi=hasty, seed=seed, **SHORT)
-            try:
-                released.extend(stream)
-            except BudgetError:
-                failed += bool(released)
-            assert not holds(released, " it")
-        assert failed
+def test_what_a_stream_releases_may_not_be_the_beginning_of_a_phrase(model: PhiTransformers) -> None:
+    """Whole windows: where a piece ends in what a phrase begins with, the next one was decided with it."""
+    began = 0
+    for seed in range(20):
+        text, calls = "", -1
+        with Gate(model.model) as gate:
+            for piece in model.stream(PROMPT, banned_phrases=[" it is"], seed=seed, **SHORT):
+                assert calls in (-1, gate.calls), (seed, text)
+                text += piece
+                pending = any(text.endswith(" it is"[:n]) for n in range(1, 6))
+                calls, began = gate.calls if pending else -1, began + pending
+    assert began > 3
 
 
-class TestKept:
-    def test_equal_bans_share_a_table_and_its_trees(self, fresh: PhiTransformers) -> None:
-        table = fresh.table(ANSWER, BannedPhrases(["now"]))
-        assert fresh.table(ANSWER, BannedPhrases((word for word in ["now", "now"]), level="exact")) is table
-        assert fresh.table(ANSWER, BannedPhrases(["now"], across_prompt=False)) is not table
-        assert fresh.table(None, BannedPhrases(["now"])) is fresh.table(None, BannedPhrases([b"now"]))
-        outlines_phi.Generator(fresh, ANSWER, phi="exact", banned_phrases=["now"]).sample(PROMPT, 20)
-        with Gate(fresh.model) as gate:
-            fresh(PROMPT, ANSWER, phi="exact", banned_phrases=["now"])
-            assert gate.calls == 1  # the prompt alone, as a hook may have changed the law
+def test_an_error_comes_after_what_was_released(model: PhiTransformers) -> None:
+    hasty = LookaheadPhi(effort=Effort(attempts=1, tokens=1), width=1)
+    failed = 0
+    for seed in range(20):
+        released: list[str] = []
+        stream = model.stream(PROMPT, banned_phrases=[" it", "yes", " not"], phi=hasty, seed=seed, **SHORT)
+        try:
+            released.extend(stream)
+        except BudgetError:
+            failed += bool(released)
+        assert not holds(released, " it")
+    assert failed
+
+
+def test_equal_bans_share_a_table_and_its_trees(fresh: PhiTransformers) -> None:
+    table = fresh.table(ANSWER, BannedPhrases(["now"]))
+    assert fresh.table(ANSWER, BannedPhrases((word for word in ["now", "now"]), level="exact")) is table
+    assert fresh.table(ANSWER, BannedPhrases(["now"], across_prompt=False)) is not table
+    assert fresh.table(None, BannedPhrases(["now"])) is fresh.table(None, BannedPhrases([b"now"]))
+    outlines_phi.Generator(fresh, ANSWER, phi="exact", banned_phrases=["now"]).sample(PROMPT, 20)
+    with Gate(fresh.model) as gate:
+        fresh(PROMPT, ANSWER, phi="exact", banned_phrases=["now"])
+        assert gate.calls == 1  # the prompt alone, as a hook may have changed the law
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [

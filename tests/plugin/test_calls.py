@@ -146,38 +146,38 @@ class TestCompilation:
         assert kept(fresh) == (compiled.KEPT, compiled.KEPT_BYTES // compiled.LEAST_BYTES)
 
 
-class TestThreads:
-    def test_that_ask_for_the_same_share_one_compilation(
-        self, model: PhiTransformers, work: Counter[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        compile_in_parts = compiled.compile_in_parts
+def test_threads_that_ask_for_the_same_share_one_compilation(
+    model: PhiTransformers, work: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_in_parts = compiled.compile_in_parts
 
-        def slow(pattern: str) -> Any:
-            time.sleep(0.02)  # every thread is inside by then, where it may be
-            return compile_in_parts(pattern)
+    def slow(pattern: str) -> Any:
+        time.sleep(0.02)  # every thread is inside by then, where it may be
+        return compile_in_parts(pattern)
 
-        monkeypatch.setattr(compiled, "compile_in_parts", slow)
-        types = CompiledTypes(model.lm.vocabulary)
-        tables = together(*[lambda: types.of(ANSWER)] * 4)
-        assert (len(set(tables)), work["compile_in_parts"], work["lift"]) == (1, 1, 1)
+    monkeypatch.setattr(compiled, "compile_in_parts", slow)
+    types = CompiledTypes(model.lm.vocabulary)
+    tables = together(*[lambda: types.of(ANSWER)] * 4)
+    assert (len(set(tables)), work["compile_in_parts"], work["lift"]) == (1, 1, 1)
 
-    def test_that_evict_one_another(self, model: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(compiled, "KEPT", 1)
-        types, of = CompiledTypes(model.lm.vocabulary), Cache.of
 
-        def slow(*arguments: Any) -> Any:
-            time.sleep(0.001)  # the others evict what is about to be read, where they may
-            return of(*arguments)
+def test_threads_may_evict_what_others_compile(model: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "KEPT", 1)
+    types, of = CompiledTypes(model.lm.vocabulary), Cache.of
 
-        monkeypatch.setattr(Cache, "of", slow)
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.001)  # the others evict what is about to be read, where they may
+        return of(*arguments)
 
-        def ask(language: Any) -> list[str]:
-            return [types.of(language).guide.automaton.shortest() for _ in range(8)]  # type: ignore[attr-defined]
+    monkeypatch.setattr(Cache, "of", slow)
 
-        languages = Literal["a", "b"], Literal["c", "d"], Literal["e", "f"]
-        assert together(*(partial(ask, language) for language in languages)) == [
-            [first] * 8 for first in (b"a", b"c", b"e")
-        ]
+    def ask(language: Any) -> list[str]:
+        return [types.of(language).guide.automaton.shortest() for _ in range(8)]  # type: ignore[attr-defined]
+
+    languages = Literal["a", "b"], Literal["c", "d"], Literal["e", "f"]
+    assert together(*(partial(ask, language) for language in languages)) == [
+        [first] * 8 for first in (b"a", b"c", b"e")
+    ]
 
 
 class TestOverhead:
@@ -211,27 +211,26 @@ class TestOverhead:
         assert alone < 4_000  # about a third of it to read what the law of the model depends on
 
 
-class TestMemory:
-    def test_nothing_is_left_of_mixed_calls(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The 10,000 calls of ``benchmarks/memory.py``, in small: what is kept stays under its bounds, and nothing else is."""
-        monkeypatch.setattr(compiled, "KEPT", 8)
-        monkeypatch.setattr(compiled, "KEPT_BYTES", 8 * compiled.LEAST_BYTES)
-        model = from_transformers(*bundled.load(), max_tree_bytes=2**18)
-        model.compiled = CompiledTypes(model.lm.vocabulary)
-        traffic = Traffic(model)
-        threads = workers()
-        counts = []
-        for number in range(100):
-            traffic.call(number)
-            assert model._trees.bytes <= 2**18
-            assert workers() == threads
-            if number in (49, 99):
-                counts.append(_objects())
-        assert traffic.cancelled and traffic.refused
-        first, last = counts
-        for kind, most in ((BoundsTree, 30), (Table, 4), (Node, 600), (Prefix, 60)):
-            assert last[kind] <= first[kind] + most, kind
-        assert kept(model)[1] <= compiled.KEPT
+def test_nothing_is_left_of_mixed_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The 10,000 calls of ``benchmarks/memory.py``, in small: what is kept stays under its bounds, and nothing else is."""
+    monkeypatch.setattr(compiled, "KEPT", 8)
+    monkeypatch.setattr(compiled, "KEPT_BYTES", 8 * compiled.LEAST_BYTES)
+    model = from_transformers(*bundled.load(), max_tree_bytes=2**18)
+    model.compiled = CompiledTypes(model.lm.vocabulary)
+    traffic = Traffic(model)
+    threads = workers()
+    counts = []
+    for number in range(100):
+        traffic.call(number)
+        assert model._trees.bytes <= 2**18
+        assert workers() == threads
+        if number in (49, 99):
+            counts.append(_objects())
+    assert traffic.cancelled and traffic.refused
+    first, last = counts
+    for kind, most in ((BoundsTree, 30), (Table, 4), (Node, 600), (Prefix, 60)):
+        assert last[kind] <= first[kind] + most, kind
+    assert kept(model)[1] <= compiled.KEPT
 
 
 def _objects() -> Counter[type]:

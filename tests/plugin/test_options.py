@@ -295,49 +295,49 @@ LEVELLESS = BannedPhrases(["now"])
 WORDS = Literal["open now", "closed", "open"]
 
 
-class TestCorrections:
-    @pytest.mark.parametrize(
-        ("said", "expected"),
-        [
-            ([], AutoPhi()),
-            ([{"phi": None}], None),
-            ([{"phi": "local"}], LocalPhi()),
-            ([{"banned_phrases": EXACT}], ExactPhi()),
-            ([{"phi": ExactPhi(width=7), "banned_phrases": EXACT}], ExactPhi(width=7)),
-            ([{"phi": "local"}, {"banned_phrases": EXACT}], ExactPhi()),
-            ([{"banned_phrases": EXACT}, {"phi": "local"}], LocalPhi()),
-            ([{"phi": "local"}, {"banned_phrases": LEVELLESS}], LocalPhi()),
-            ([{"phi": "local"}, {"banned_phrases": EXACT}, {"banned_phrases": None}], LocalPhi()),
-        ],
-    )
-    def test_the_nearer_counts(self, said: list[dict[str, Any]], expected: Any) -> None:
-        correction = Correction()
-        for each in said:
-            correction = correction.replaced_by(**each)
-        assert correction.estimator() == expected
-
-    def test_nothing_said_is_one_correction_which_depends_on_what_is_drawn(self) -> None:
-        correction = Correction().replaced_by("exact", ["now"])
-        assert correction.replaced_by() is correction
-        unsaid = Correction()
-        assert (unsaid.estimator(), unsaid.estimator(free=True)) == (AutoPhi(), LookaheadPhi())
-        assert unsaid.estimator(SMC(particles=5), free=True) == LocalPhi() and unsaid.estimator(usual=None) is None
-        assert unsaid.replaced_by("exact").estimator(SMC(particles=5), free=True) == ExactPhi()
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ([], AutoPhi()),
+        ([{"phi": None}], None),
+        ([{"phi": "local"}], LocalPhi()),
+        ([{"banned_phrases": EXACT}], ExactPhi()),
+        ([{"phi": ExactPhi(width=7), "banned_phrases": EXACT}], ExactPhi(width=7)),
+        ([{"phi": "local"}, {"banned_phrases": EXACT}], ExactPhi()),
+        ([{"banned_phrases": EXACT}, {"phi": "local"}], LocalPhi()),
+        ([{"phi": "local"}, {"banned_phrases": LEVELLESS}], LocalPhi()),
+        ([{"phi": "local"}, {"banned_phrases": EXACT}, {"banned_phrases": None}], LocalPhi()),
+    ],
+)
+def test_of_corrections_the_nearer_counts(said: list[dict[str, Any]], expected: Any) -> None:
+    correction = Correction()
+    for each in said:
+        correction = correction.replaced_by(**each)
+    assert correction.estimator() == expected
 
 
-class TestCalls:
-    def test_free_text_has_nothing_to_correct(self) -> None:
-        assert Call.of(Correction(), None, {}).phi is None
-        assert Call.of(Correction(ExactPhi(), inherited=True), None, {}).phi is None
-        assert Call.of(Correction(ExactPhi()), None, {}).phi == ExactPhi(), "a wish that is refused later"
-        assert Call.of(Correction(ban=LEVELLESS), None, {}).phi == LookaheadPhi()
+def test_nothing_said_is_one_correction_which_depends_on_what_is_drawn() -> None:
+    correction = Correction().replaced_by("exact", ["now"])
+    assert correction.replaced_by() is correction
+    unsaid = Correction()
+    assert (unsaid.estimator(), unsaid.estimator(free=True)) == (AutoPhi(), LookaheadPhi())
+    assert unsaid.estimator(SMC(particles=5), free=True) == LocalPhi() and unsaid.estimator(usual=None) is None
+    assert unsaid.replaced_by("exact").estimator(SMC(particles=5), free=True) == ExactPhi()
 
-    def test_a_look_ahead_is_told_what_is_pending(self, model: PhiTransformers) -> None:
-        masking = MaskLogitsProcessor(model.table(WORDS, LEVELLESS), ban=LEVELLESS)
-        assert not isinstance(masking.table.guide, BanningGuide)
-        call = Call.of(Correction(LookaheadPhi()), masking, {})
-        assert isinstance(call.table(model.compiled).guide, BanningGuide) and call.banned == LEVELLESS
-        assert Call.of(Correction(LocalPhi()), masking, {}).table(model.compiled) is masking.table
+
+def test_free_text_has_nothing_to_correct() -> None:
+    assert Call.of(Correction(), None, {}).phi is None
+    assert Call.of(Correction(ExactPhi(), inherited=True), None, {}).phi is None
+    assert Call.of(Correction(ExactPhi()), None, {}).phi == ExactPhi(), "a wish that is refused later"
+    assert Call.of(Correction(ban=LEVELLESS), None, {}).phi == LookaheadPhi()
+
+
+def test_a_look_ahead_is_told_what_is_pending(model: PhiTransformers) -> None:
+    masking = MaskLogitsProcessor(model.table(WORDS, LEVELLESS), ban=LEVELLESS)
+    assert not isinstance(masking.table.guide, BanningGuide)
+    call = Call.of(Correction(LookaheadPhi()), masking, {})
+    assert isinstance(call.table(model.compiled).guide, BanningGuide) and call.banned == LEVELLESS
+    assert Call.of(Correction(LocalPhi()), masking, {}).table(model.compiled) is masking.table
 
 
 def test_a_generator_keeps_the_options_of_the_model_beside_a_level(model: PhiTransformers) -> None:

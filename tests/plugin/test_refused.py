@@ -285,32 +285,32 @@ def chat_model(**options: Any) -> PhiTransformers:
     return from_transformers(hf_model, tokenizer, **options)
 
 
-class TestRoads:
-    @pytest.mark.parametrize("output_type", TYPES, ids=["regex", "Literal", "pydantic"])
-    @pytest.mark.parametrize(("phi", "guarantee"), [("exact", Guarantee.EXACT), ("local", Guarantee.WEIGHTED)])
-    def test_a_seed_gives_one_result_on_every_road(
-        self, output_type: Any, phi: str, guarantee: Guarantee, model: PhiTransformers, drawn: list[Draws]
-    ) -> None:
-        texts = {name: road(model, PERSON, output_type, phi=phi, seed=4) for name, road in ROADS.items()}
-        own, theirs = (
-            {text for name, text in texts.items() if (name in COMPILED_BY_OUTLINES) == there} for there in (False, True)
-        )
-        assert len(own) == len(theirs) == 1 and all(holds(output_type, text) for text in own | theirs)
-        # The pattern that Outlines makes of a schema has blanks in other places, so other draws.
-        assert output_type is Character or own == theirs
-        assert {draws.guarantee for draws in drawn} == {guarantee} and len(drawn) == len(ROADS)
+@pytest.mark.parametrize("output_type", TYPES, ids=["regex", "Literal", "pydantic"])
+@pytest.mark.parametrize(("phi", "guarantee"), [("exact", Guarantee.EXACT), ("local", Guarantee.WEIGHTED)])
+def test_a_seed_gives_one_result_on_every_road(
+    output_type: Any, phi: str, guarantee: Guarantee, model: PhiTransformers, drawn: list[Draws]
+) -> None:
+    texts = {name: road(model, PERSON, output_type, phi=phi, seed=4) for name, road in ROADS.items()}
+    own, theirs = (
+        {text for name, text in texts.items() if (name in COMPILED_BY_OUTLINES) == there} for there in (False, True)
+    )
+    assert len(own) == len(theirs) == 1 and all(holds(output_type, text) for text in own | theirs)
+    # The pattern that Outlines makes of a schema has blanks in other places, so other draws.
+    assert output_type is Character or own == theirs
+    assert {draws.guarantee for draws in drawn} == {guarantee} and len(drawn) == len(ROADS)
 
-    @pytest.mark.parametrize("phi", ["exact", "local", "onestep"])
-    def test_several_draws_are_a_list(self, phi: str, model: PhiTransformers, drawn: list[Draws]) -> None:
-        """One is a text, as in stock Outlines, and an empty batch is empty."""
-        texts = model(PERSON, NUMBER, phi=phi, num_return_sequences=5, seed=0)
-        assert isinstance(texts, list) and len(texts) == 5 and all(holds(NUMBER, text) for text in texts)
-        assert len(drawn[0]) == 5
-        rows = model.batch([PERSON, "no"], NUMBER, phi=phi, num_return_sequences=3, seed=0)
-        assert [len(row) for row in rows] == [3, 3]
-        assert isinstance(model(PERSON, SHADES, phi=phi, num_return_sequences=1), str)
-        for road in (phi, None):
-            assert model.batch([], SHADES, phi=road) == outlines.Generator(model, SHADES).batch([], phi=road) == []
+
+@pytest.mark.parametrize("phi", ["exact", "local", "onestep"])
+def test_several_draws_are_a_list_on_every_road(phi: str, model: PhiTransformers, drawn: list[Draws]) -> None:
+    """One is a text, as in stock Outlines, and an empty batch is empty."""
+    texts = model(PERSON, NUMBER, phi=phi, num_return_sequences=5, seed=0)
+    assert isinstance(texts, list) and len(texts) == 5 and all(holds(NUMBER, text) for text in texts)
+    assert len(drawn[0]) == 5
+    rows = model.batch([PERSON, "no"], NUMBER, phi=phi, num_return_sequences=3, seed=0)
+    assert [len(row) for row in rows] == [3, 3]
+    assert isinstance(model(PERSON, SHADES, phi=phi, num_return_sequences=1), str)
+    for road in (phi, None):
+        assert model.batch([], SHADES, phi=road) == outlines.Generator(model, SHADES).batch([], phi=road) == []
 
 
 def test_a_chat_goes_through_the_template() -> None:
@@ -324,14 +324,13 @@ def test_a_chat_goes_through_the_template() -> None:
     assert chat_model()(PERSON, Character, **options) == chat_model()(said, Character, **options)
 
 
-class TestDefault:
-    def test_wrap_leaves_the_original_as_it_is(self) -> None:
-        original = outlines.from_transformers(*bundled.load())
-        before = dict(vars(original))
-        wrapped = wrap(original)
-        assert vars(original) == before
-        assert isinstance(wrapped, outlines.models.Transformers)
-        assert wrap(wrapped, phi="exact").model is original.model
+def test_wrap_leaves_the_original_as_it_is() -> None:
+    original = outlines.from_transformers(*bundled.load())
+    before = dict(vars(original))
+    wrapped = wrap(original)
+    assert vars(original) == before
+    assert isinstance(wrapped, outlines.models.Transformers)
+    assert wrap(wrapped, phi="exact").model is original.model
 
 
 @pytest.mark.parametrize("phi", ["exact", "local"])
@@ -346,14 +345,13 @@ class TestSeeds:
         assert draw(seed=11) == first != draw(seed=12)
 
 
-class TestCompiled:
-    def test_a_processor_does_not_outlive_its_generator(self, fresh: PhiTransformers) -> None:
-        generator = outlines.Generator(fresh, SHADES)
-        generator(PERSON, phi="exact")
-        processor = weakref.ref(generator.logits_processor)
-        del generator
-        gc.collect()
-        assert processor() is None
+def test_a_processor_does_not_outlive_its_generator(fresh: PhiTransformers) -> None:
+    generator = outlines.Generator(fresh, SHADES)
+    generator(PERSON, phi="exact")
+    processor = weakref.ref(generator.logits_processor)
+    del generator
+    gc.collect()
+    assert processor() is None
 
 
 TEXTS = ["plain", "é ☃ 🦊", " leading", "two\nlines", "\x00"]

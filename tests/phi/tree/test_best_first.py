@@ -328,25 +328,25 @@ def test_values_are_read_when_asked_for() -> None:
     assert [member.text for member in result[:1]] == result.texts[:1]
 
 
-class TestErrors:
-    @pytest.mark.parametrize("tokens", [1, 10, 20])
-    def test_too_little_effort_carries_the_best_and_the_bound(self, tokens: int) -> None:
-        caught = refused(
-            r"the search used its .* model tokens.* what is missing has at most",
-            ranked,
-            LARGE,
-            3,
-            effort=Effort(tokens=tokens),
-            error=BudgetError,
-        )
-        (partial,) = caught.value.partial
-        assert partial.gap > 0 and partial.certified < 3 and caught.value.log_z_bounds == partial.log_z_bounds
-        listed = set(partial.texts)
-        missing = [log_p for ids, log_p in best(LARGE, 10_000) if VOCABULARY.decode(ids).decode() not in listed]
-        assert missing[0] <= partial.log_p_bound
+@pytest.mark.parametrize("tokens", [1, 10, 20])
+def test_too_little_effort_carries_the_best_and_the_bound(tokens: int) -> None:
+    caught = refused(
+        r"the search used its .* model tokens.* what is missing has at most",
+        ranked,
+        LARGE,
+        3,
+        effort=Effort(tokens=tokens),
+        error=BudgetError,
+    )
+    (partial,) = caught.value.partial
+    assert partial.gap > 0 and partial.certified < 3 and caught.value.log_z_bounds == partial.log_z_bounds
+    listed = set(partial.texts)
+    missing = [log_p for ids, log_p in best(LARGE, 10_000) if VOCABULARY.decode(ids).decode() not in listed]
+    assert missing[0] <= partial.log_p_bound
 
-    def test_an_empty_law_names_the_truncation(self) -> None:
-        refused("Prompt 0: .* under top_k=1", ranked, LANGUAGES[2], 1, top_k=1, error=EmptyLanguageError)
+
+def test_an_empty_law_names_the_truncation() -> None:
+    refused("Prompt 0: .* under top_k=1", ranked, LANGUAGES[2], 1, top_k=1, error=EmptyLanguageError)
 
 
 SPELLED = Language("spelled", "(a|b){5}", 9, seed=53, scale=8.0)

@@ -297,24 +297,23 @@ class TestWeights:
         refused("Give what the loop returned", processor.log_w)
 
 
-class TestWhoseTokens:
-    def test_every_way_to_name_them_and_the_language(
-        self, model: PhiTransformers, stock: outlines.models.Transformers
-    ) -> None:
-        ways = (
-            processor_of(model),
-            processor_of(stock),
-            processor_of(model.model, tokenizer=model.hf_tokenizer),
-            processor_of(model.lm.vocabulary, top_k=0),
-        )
-        assert {each.table.vocabulary.fingerprint for each in ways} == {model.lm.vocabulary.fingerprint}
-        assert processor_of(stock).table is ways[1].table, "compiled once for a model, and kept while it lives"
-        assert processor_of(model.hf_tokenizer).table.vocabulary.tokens == model.lm.vocabulary.tokens
-        refused("Add tokenizer=tokenizer", processor_of, model.model)
-        guide = FSMGuide.from_automaton(compile_regex("yes|no"), model.lm.vocabulary)
-        stock_processor = outlines.Generator(stock, Literal["yes", "no"]).logits_processor
-        for language in (guide, Table(guide), stock_processor, Literal["yes", "no"]):
-            assert one_of(model, run(model, processor_of(model, language))) in ("yes", "no")
+def test_every_way_to_name_whose_tokens_and_the_language(
+    model: PhiTransformers, stock: outlines.models.Transformers
+) -> None:
+    ways = (
+        processor_of(model),
+        processor_of(stock),
+        processor_of(model.model, tokenizer=model.hf_tokenizer),
+        processor_of(model.lm.vocabulary, top_k=0),
+    )
+    assert {each.table.vocabulary.fingerprint for each in ways} == {model.lm.vocabulary.fingerprint}
+    assert processor_of(stock).table is ways[1].table, "compiled once for a model, and kept while it lives"
+    assert processor_of(model.hf_tokenizer).table.vocabulary.tokens == model.lm.vocabulary.tokens
+    refused("Add tokenizer=tokenizer", processor_of, model.model)
+    guide = FSMGuide.from_automaton(compile_regex("yes|no"), model.lm.vocabulary)
+    stock_processor = outlines.Generator(stock, Literal["yes", "no"]).logits_processor
+    for language in (guide, Table(guide), stock_processor, Literal["yes", "no"]):
+        assert one_of(model, run(model, processor_of(model, language))) in ("yes", "no")
 
 
 NEEDS_MODEL = "custom_generate.* or outlines_phi.Generator.*needs the model"

@@ -463,20 +463,19 @@ def test_what_would_take_two_readings_at_once_is_refused(
     refused(message, Generator, model, output_type)
 
 
-class TestDraws:
-    def test_what_is_not_asked_of_a_value_is_named_once(self, fresh: PhiTransformers) -> None:
-        class Shoe(BaseModel):
-            size: Annotated[str, Field(max_length=3, json_schema_extra={"format": "shoe-size"})]
+def test_what_is_not_asked_of_a_value_is_named_once(fresh: PhiTransformers) -> None:
+    class Shoe(BaseModel):
+        size: Annotated[str, Field(max_length=3, json_schema_extra={"format": "shoe-size"})]
 
-        with pytest.warns(SchemaWarning, match="#/properties/size/format") as caught:
-            fresh("Shoe: ", Shoe, phi="local", max_new_tokens=60)
-        (said,) = (each for each in caught if issubclass(each.category, SchemaWarning))
-        assert said.filename == __file__
-        fresh("Shoe: ", Shoe, phi="local", max_new_tokens=60)  # what is at hand says nothing: warnings are errors here
-        fresh.clear_cache()
-        with pytest.warns(SchemaWarning, match="#/properties/size/format") as caught:  # in the host's loop
-            fresh("Shoe: ", Shoe, phi=None, banned_phrases=["boot"], max_new_tokens=60)
-        assert [each.filename for each in caught] == [__file__]
+    with pytest.warns(SchemaWarning, match="#/properties/size/format") as caught:
+        fresh("Shoe: ", Shoe, phi="local", max_new_tokens=60)
+    (said,) = (each for each in caught if issubclass(each.category, SchemaWarning))
+    assert said.filename == __file__
+    fresh("Shoe: ", Shoe, phi="local", max_new_tokens=60)  # what is at hand says nothing: warnings are errors here
+    fresh.clear_cache()
+    with pytest.warns(SchemaWarning, match="#/properties/size/format") as caught:  # in the host's loop
+        fresh("Shoe: ", Shoe, phi=None, banned_phrases=["boot"], max_new_tokens=60)
+    assert [each.filename for each in caught] == [__file__]
 
 
 def many(*names: str) -> None: ...

@@ -301,27 +301,27 @@ def test_a_reader_pickles_with_its_type() -> None:
     assert repr(reader(Person)) == "reader(Person)"
 
 
-class TestDraws:
-    def test_values_are_read_when_they_are_asked_for(self, model: PhiTransformers) -> None:
-        generator = Generator(model, Literal["yes", 3])
-        draws = generator.sample(PROMPT, 5, seed=1)
-        assert draws.values == [{"yes": "yes", "3": 3}[text] for text in draws.texts]
-        assert isinstance(generator(PROMPT, seed=1), str)
-        length = Mock(side_effect=len)
-        counted = draws.read_by(length)
-        assert counted.texts == draws.texts and counted == draws and length.call_count == 0
-        assert counted[0].value == counted[0].value == len(draws[0].text) and length.call_count == 1
-        bare = Draw(text="3", token_ids=(1,), log_p=0.0, log_w=0.0, guarantee=Guarantee.EXACT)
-        assert bare.value == "3" and "reader" not in repr(bare)
-        refusing = draws.read_by(reader(date))
-        with pytest.raises(ValueReadError, match="date refuses"):
-            _ = refusing.values
-        assert refusing.texts == draws.texts
+def test_values_of_draws_are_read_when_they_are_asked_for(model: PhiTransformers) -> None:
+    generator = Generator(model, Literal["yes", 3])
+    draws = generator.sample(PROMPT, 5, seed=1)
+    assert draws.values == [{"yes": "yes", "3": 3}[text] for text in draws.texts]
+    assert isinstance(generator(PROMPT, seed=1), str)
+    length = Mock(side_effect=len)
+    counted = draws.read_by(length)
+    assert counted.texts == draws.texts and counted == draws and length.call_count == 0
+    assert counted[0].value == counted[0].value == len(draws[0].text) and length.call_count == 1
+    bare = Draw(text="3", token_ids=(1,), log_p=0.0, log_w=0.0, guarantee=Guarantee.EXACT)
+    assert bare.value == "3" and "reader" not in repr(bare)
+    refusing = draws.read_by(reader(date))
+    with pytest.raises(ValueReadError, match="date refuses"):
+        _ = refusing.values
+    assert refusing.texts == draws.texts
 
-    def test_draws_of_an_error_have_values_too(self, model: PhiTransformers) -> None:
-        generator = Generator(model, date, phi=ExactPhi(effort=Effort(attempts=1)))
-        with pytest.raises(BudgetError) as caught:
-            generator.sample_batch(["Date: ", "no"], 50, seed=1)
-        assert [draws.values for draws in caught.value.draws] == [
-            [generator.reader(text) for text in draws.texts] for draws in caught.value.draws
-        ]
+
+def test_draws_of_an_error_have_values_too(model: PhiTransformers) -> None:
+    generator = Generator(model, date, phi=ExactPhi(effort=Effort(attempts=1)))
+    with pytest.raises(BudgetError) as caught:
+        generator.sample_batch(["Date: ", "no"], 50, seed=1)
+    assert [draws.values for draws in caught.value.draws] == [
+        [generator.reader(text) for text in draws.texts] for draws in caught.value.draws
+    ]

@@ -425,7 +425,6 @@ class TestInterrupts:
             assert interrupt.draws[0].texts == whole.texts and interrupt.draws[0].normalizers == ()
 
 
-class TestMessages:
-    def test_a_budget_is_called_as_it_was_given(self) -> None:
-        error = too_small(2, 5, "max_tokens")
-        assert str(error).startswith("Give max_tokens=5 or more: max_tokens=2 is too small") and error.least_budget == 5
+def test_a_budget_is_called_as_it_was_given() -> None:
+    error = too_small(2, 5, "max_tokens")
+    assert str(error).startswith("Give max_tokens=5 or more: max_tokens=2 is too small") and error.least_budget == 5
