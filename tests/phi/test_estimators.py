@@ -439,8 +439,8 @@ def test_several_constraints_are_one_and_messages_call_it_by_its_predicate() -> 
         return True
 
     assert str(TextConstraint(checked)).endswith(".checked")
-    assert str(TextConstraint(complete=checked)).startswith("TextConstraint(complete=test_what")
-    assert str(TextConstraint(checked).over(BYTES)).startswith("constraint=test_what")
+    assert str(TextConstraint(complete=checked)).startswith("TextConstraint(complete=test_several")
+    assert str(TextConstraint(checked).over(BYTES)).startswith("constraint=test_several")
     blank = Vocabulary((b"",) * 4, (0,), np.ones(4, dtype=bool))
     with pytest.raises(UnsupportedError, match="give the tokenizer too: vocabulary=tokenizer"):
         TextConstraint(str.isalpha).over(blank)
