@@ -1,7 +1,5 @@
 """The command line as a test calls it: in a folder with output types."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """``outlines-phi generate`` on the bundled model."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -14,16 +12,12 @@ import pytest
 import torch
 from scipy import stats
 
-from outlines_phi import Effort, ExactPhi, Generator, from_transformers
+from outlines_phi import AutoPhi, BudgetError, Effort, ExactPhi, Generator, UnsupportedError, from_transformers
 from outlines_phi.cli import command_options, journal
 from outlines_phi.cli.batches import Batches
 from outlines_phi.cli.command_options import Given
-from outlines_phi.errors import BudgetError, UnsupportedError
-from outlines_phi.fidelity.comparison import frequencies, total_variation
-from outlines_phi.lm import bundled
-from outlines_phi.plugin.call import Call
-from outlines_phi.sampling.phi_options import AutoPhi
 from tests.chi_square import ChiSquare
+from tests.inner import Call, bundled, frequencies, total_variation
 from tests.precision import near_log
 
 from .conftest import ARIA, BAKERY, LONG, MUSEUM, Cli, records, refused, saved, write
@@ -149,26 +143,27 @@ class TestLines:
         assert lines[2]["prompt"] == "\ud800" and "valid Unicode" in lines[2]["message"]
 
 
-class TestPrompts:
-    @pytest.mark.parametrize("given", ["--file p.txt", "-", "--file -"])
-    def test_a_text_file_or_a_pipe_has_one_per_line(self, given: str, cli: Cli, folder: Path) -> None:
-        (folder / "p.txt").write_text(f"{BAKERY}\r\n{MUSEUM}\n\n", encoding="utf-8")
-        result = cli(f"generate --regex [0-9] {given}", stdin=f"{BAKERY}\n{MUSEUM}\n")
-        assert [line["prompt"] for line in records(result.stdout)] == [BAKERY, MUSEUM]
+@pytest.mark.parametrize("given", ["--file p.txt", "-", "--file -"])
+def test_a_text_file_or_a_pipe_has_one_prompt_per_line(given: str, cli: Cli, folder: Path) -> None:
+    (folder / "p.txt").write_text(f"{BAKERY}\r\n{MUSEUM}\n\n", encoding="utf-8")
+    result = cli(f"generate --regex [0-9] {given}", stdin=f"{BAKERY}\n{MUSEUM}\n")
+    assert [line["prompt"] for line in records(result.stdout)] == [BAKERY, MUSEUM]
 
-    def test_a_chat_goes_through_the_template(self, cli: Cli, folder: Path, other_model: Path) -> None:
-        chat = [{"role": "system", "content": "Be short."}, {"role": "user", "content": BAKERY}]
-        sent = f"generate --type formats:Answer --n 40 --seed 3 --phi exact --model {other_model} --file"
-        lines = records(cli(sent, write(folder / "p.jsonl", [chat, BAKERY])).stdout)
-        assert lines[0]["prompt"] == chat and lines[-1]["prompt"] == BAKERY
-        assert lines[0]["log_z"] != lines[-1]["log_z"]
-        # A plain text is a user message; the bounds are the law's, whatever the seed.
-        alone = records(cli(sent, write(folder / "q.jsonl", [[chat[1]]])).stdout)
-        assert alone[0]["log_z"] == near_log(lines[-1]["log_z"])
 
-    def test_a_chat_without_a_template_is_refused_at_once(self, cli: Cli, folder: Path) -> None:
-        file = write(folder / "p.jsonl", [BAKERY, [{"role": "user", "content": "hi"}]])
-        refused(cli("generate --regex [0-9] --file", file), "chat template, and Prompt 1")
+def test_a_chat_goes_through_the_template(cli: Cli, folder: Path, other_model: Path) -> None:
+    chat = [{"role": "system", "content": "Be short."}, {"role": "user", "content": BAKERY}]
+    sent = f"generate --type formats:Answer --n 40 --seed 3 --phi exact --model {other_model} --file"
+    lines = records(cli(sent, write(folder / "p.jsonl", [chat, BAKERY])).stdout)
+    assert lines[0]["prompt"] == chat and lines[-1]["prompt"] == BAKERY
+    assert lines[0]["log_z"] != lines[-1]["log_z"]
+    # A plain text is a user message; the bounds are the law's, whatever the seed.
+    alone = records(cli(sent, write(folder / "q.jsonl", [[chat[1]]])).stdout)
+    assert alone[0]["log_z"] == near_log(lines[-1]["log_z"])
+
+
+def test_a_chat_without_a_template_is_refused_at_once(cli: Cli, folder: Path) -> None:
+    file = write(folder / "p.jsonl", [BAKERY, [{"role": "user", "content": "hi"}]])
+    refused(cli("generate --regex [0-9] --file", file), "chat template, and Prompt 1")
 
 
 class TestGoingOn:

@@ -1,7 +1,5 @@
 """``outlines-phi generate --ray``, with a double in the place of Ray; ``tests/hosts/test_ray.py`` has the real one."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import sys
@@ -116,8 +114,7 @@ class TestDraws:
         refused(wrong, "Prompt 0 (counted from 0) is a list of chat messages")
 
     def test_either_form_may_come_out_of_either(self, cli: Cli, folder: Path, prompts: Path) -> None:
-        day = [datetime.date(2026, 1, 1)] * 10
-        file = table(folder / "p.parquet", prompt=PROMPTS, day=day)
+        file = table(folder / "p.parquet", prompt=PROMPTS, day=[datetime.date(2026, 1, 1)] * 10)
         assert cli(RAY, "--file", file, "--parts", "jsonl").exit_code == 0
         lines = read(folder / "draws")
         assert {line["day"] for line in lines} == {"2026-01-01"}
@@ -126,8 +123,7 @@ class TestDraws:
         assert {path.suffix for path in parts(folder / "draws")} == {".parquet"}
 
     def test_a_parquet_file_is_read_without_ray(self, cli: Cli, folder: Path) -> None:
-        file = table(folder / "p.parquet", ask=PROMPTS)
-        lines = records(cli(SENT, "--file", file, "--column", "ask").stdout)
+        lines = records(cli(SENT, "--file", table(folder / "p.parquet", ask=PROMPTS), "--column", "ask").stdout)
         assert [line["prompt"] for line in lines[::2]] == PROMPTS
         refused(cli(SENT, "--file", table(folder / "q.parquet", prompt=["a", None])), "Row 1 of --file")
 

@@ -1,7 +1,5 @@
 """``outlines-phi generate`` with banned phrases, estimators by name, particles and drafts; ``outlines-phi fit``."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Literal
@@ -9,9 +7,7 @@ from typing import Literal
 import pytest
 
 from outlines_phi import Generator, from_transformers
-from outlines_phi.fidelity.format_fit import REMEDIES
-from outlines_phi.lm import bundled
-from outlines_phi.plugin.call import ESTIMATORS
+from tests.inner import ESTIMATORS, REMEDIES, bundled
 
 from .conftest import ARIA, BAKERY, Cli, records, refused
 
@@ -99,8 +95,7 @@ SHORT = "--max-new-tokens 12 --seed 1"
 def test_free_text(level: str, guarantee: str, cli: Cli) -> None:
     result = cli(f"generate --ban now --n 30 {SHORT} {level} --ban", "it is", BAKERY)
     lines = records(result.stdout)
-    assert result.exit_code == 0 and len(lines) == 30
-    assert {line["guarantee"] for line in lines} == {guarantee}
+    assert result.exit_code == 0 and len(lines) == 30 and {line["guarantee"] for line in lines} == {guarantee}
     assert not any("it is" in line["text"] or "now" in line["text"].split() for line in lines)
     looked = level not in ("--ban-level mask", "--ban-level exact")
     assert all(("rejections" in line) == looked for line in lines)
@@ -153,6 +148,5 @@ def test_audits(cli: Cli, folder: Path) -> None:
     for ban in ("--ban-file words.txt", ""):
         sent = f"audit {ban} --n 40 --seed 1 --output a.json --regex"
         assert cli(sent, "yes|no|not now", BAKERY).exit_code in (0, 3, 4)
-        report = json.loads((folder / "a.json").read_text(encoding="utf-8"))
-        phis.append(report["pooled"]["bias"]["log_phi"]["value"])
+        phis.append(json.loads((folder / "a.json").read_text(encoding="utf-8"))["pooled"]["bias"]["log_phi"]["value"])
     assert phis[0] < phis[1] - 0.1

@@ -14,12 +14,12 @@ import pytest
 
 from outlines_phi import BudgetError, Probabilities, ValueReadError
 from outlines_phi.fidelity import probabilities as module
-from outlines_phi.guides.guide_texts import list_texts
 from outlines_phi.lm import TableModel
 from outlines_phi.numerics.marginals import frozen
 from outlines_phi_workbench.suite.reference import count_prefixes
-from tests.inner import BoundsTree, Evaluator, enumerate_together, probabilities, total_variation, watch
+from tests.inner import BoundsTree, Evaluator, enumerate_together, list_texts, probabilities, total_variation, watch
 from tests.languages import AND_OPEN, KEYS, LANGUAGES, ONE_OF, PROMPT, VOCABULARY, Language
+from tests.refusals import refused
 
 
 class Deciding(Language):
@@ -263,13 +263,13 @@ def test_evicted_trees_have_bounds_that_hold(spoil: Callable[[BoundsTree], None]
             assert all(entry.lo - 1e-12 <= law[entry.value] <= entry.hi + 1e-12 for entry in result.entries)
 
 
-class TestErrors:
-    def test_too_little_effort_carries_the_bounds(self) -> None:
-        with pytest.raises(BudgetError, match=r"short of tolerance=0.0.*\.partial has") as caught:
-            of_prompts(LANGUAGES[1], [PROMPT], tokens=4)
-        (partial,) = caught.value.partial
-        assert caught.value.log_z_bounds == partial.log_z_bounds
-        assert any(entry.hi > entry.lo for entry in partial.entries)
+def test_too_little_effort_carries_the_bounds() -> None:
+    caught = refused(
+        r"short of tolerance=0.0.*\.partial has", of_prompts, LANGUAGES[1], [PROMPT], tokens=4, error=BudgetError
+    )
+    (partial,) = caught.value.partial
+    assert caught.value.log_z_bounds == partial.log_z_bounds
+    assert any(entry.hi > entry.lo for entry in partial.entries)
 
 
 @dataclass
@@ -294,8 +294,14 @@ def test_reading_counts_against_the_time_of_the_call(
     law = truth(language, len)
     with watch.watching(), watch.limited(2.0) as call:
         clock[0] += spent
-        with pytest.raises(BudgetError, match=r"texts found were not read; the error's .partial has") as caught:
-            of_prompts(language, [PROMPT] * 2, reader=slow)
+        caught = refused(
+            r"texts found were not read; the error's .partial has",
+            of_prompts,
+            language,
+            [PROMPT] * 2,
+            reader=slow,
+            error=BudgetError,
+        )
         assert call.seconds <= spent + 2.0
     for result in caught.value.partial:
         assert result.entries and not result.complete
@@ -331,16 +337,14 @@ class TestMapping:
 
     def test_what_the_type_refuses_stands_for_itself(self) -> None:
         result, law = found(LANGUAGES[0], reader=refusing), truth(LANGUAGES[0])
-        refused = [entry for entry in result.entries if entry.refused is not None]
-        assert {entry.value for entry in refused} == {text for text in law if "c" in text}
+        without = [entry for entry in result.entries if entry.refused is not None]
+        assert {entry.value for entry in without} == {text for text in law if "c" in text}
         assert result["AB"].p == pytest.approx(law["ab"]) and result["cc"].p == pytest.approx(law["cc"])
-        assert str(result["cc"].refused) == "no c"
-        assert "cc (refused)" in str(result)
+        assert str(result["cc"].refused) == "no c" and "cc (refused)" in str(result)
 
     def test_it_prints_as_a_table(self, monkeypatch: pytest.MonkeyPatch) -> None:
         *lines, log_phi = str(found(LANGUAGES[0])).splitlines()
-        assert lines[0].split() == ["value", "p", "lo", "hi"]
-        assert len(lines) == 22 and lines[-1].startswith("... ")
+        assert lines[0].split() == ["value", "p", "lo", "hi"] and len(lines) == 22 and lines[-1].startswith("... ")
         assert log_phi == f"log Phi {LANGUAGES[0].reference().log_phi:.4g}"
         monkeypatch.setattr(module, "LISTED_PREFIXES", 0)
         assert "all others" in str(found(LANGUAGES[0], tokens=30))

@@ -1,9 +1,12 @@
-"""Verdicts of audits, the limits of means, and distances between laws beside their noise; fields of JSON, byte by byte."""
+"""Verdicts of audits, limits of means, distances between laws; reports: the numbers, the page, the picture, tables."""
 
 import html
 import json
 import math
+from collections.abc import Mapping
 from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -12,33 +15,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_phi import AuditReport, LocalPhi, SamplingSettings, UnsupportedError, Vocabulary
-from outlines_phi.fidelity import AuditVerdict
-from outlines_phi.fidelity.bias import TOLERANCE, Bias, lower_limit, unit_interval
-from outlines_phi.fidelity.comparison import noise_limit
-from outlines_phi.fidelity.findings import byte_places, field_values
-from outlines_phi.fidelity.report_text import verdict_on
+from outlines_phi import AuditReport, LocalPhi, Probabilities, SamplingSettings, UnsupportedError, Vocabulary
+from outlines_phi.fidelity import AuditVerdict, Probability
+from outlines_phi.fidelity.plots import draw_reports, page
+from outlines_phi.fidelity.report_text import TextTable, verdict_on
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
 from tests.chi_square import ChiSquare
 from tests.inner import (
     END,
+    OUTSIDE,
     ROOT,
+    TOLERANCE,
+    WHOLE,
     AncestralSampler,
+    Bias,
     Interval,
     ModelCounts,
+    Report,
     Request,
+    Sample,
     Trace,
     TraceRecorder,
     audit_traces,
     bias,
+    byte_places,
+    compare,
     compile_regex,
+    field_values,
     frequencies,
+    label,
     log_weights,
+    lower_limit,
     measure,
     noise_floor,
+    noise_limit,
     total_variation,
     tree_bounds,
+    unit_interval,
 )
 
 TOKENS = ["<eos>", "x", "y", "z", "?"]
@@ -100,8 +114,7 @@ def test_many_draws_decide_and_few_do_not(law: tuple[float, float]) -> None:
     """Power: the right verdict from 1,200 draws in each audit; of 6 draws each says that they are too few; none is wrong."""
     assert {found.verdict for found in audits(law, 1200, tree=True)} == {truth(law)}
     few = [found.verdict for n in (6, 25) for found in audits(law, n, tree=False)]
-    assert set(few[:AUDITS]) == {AuditVerdict.UNDECIDED}
-    assert set(few) <= {AuditVerdict.UNDECIDED, truth(law)}
+    assert set(few[:AUDITS]) == {AuditVerdict.UNDECIDED} and set(few) <= {AuditVerdict.UNDECIDED, truth(law)}
 
 
 @known
@@ -115,8 +128,7 @@ def test_the_number_that_is_named_is_about_enough(law: tuple[float, float], tree
     there = int(np.median(named))
     enough = [found.verdict for found in audits(law, there, tree=tree, seed=1)]
     short = [found.verdict for found in audits(law, there // 3, tree=tree, seed=2)]
-    assert set(enough) <= {AuditVerdict.UNDECIDED, truth(law)}
-    assert enough.count(truth(law)) >= 0.5 * AUDITS
+    assert set(enough) <= {AuditVerdict.UNDECIDED, truth(law)} and enough.count(truth(law)) >= 0.5 * AUDITS
     assert short.count(truth(law)) <= 0.25 * AUDITS
 
 
@@ -191,8 +203,7 @@ def test_the_interval_holds_at_its_rate_and_is_not_vacuous(name: str) -> None:
     draw, mean = LAWS[name]
     rng = np.random.default_rng(1)
     intervals = [unit_interval(draw(rng), 0.1) for _ in range(SAMPLES)]
-    misses = sum(not low - 1e-12 <= mean <= high + 1e-12 for low, high in intervals)
-    assert misses <= 0.1 * SAMPLES
+    assert sum(not low - 1e-12 <= mean <= high + 1e-12 for low, high in intervals) <= 0.1 * SAMPLES
     assert np.mean([interval.width for interval in intervals]) < 0.4
 
 
@@ -215,13 +226,9 @@ def test_the_limit_scales_is_monotone_and_beats_half_of_markov() -> None:
         assert 0.5 * 0.05 * x.mean() <= limit * (1 + 1e-9) and limit <= x.mean()
 
 
-def test_no_variance_is_worth_far_more_than_hoeffding() -> None:
+def test_no_variance_is_worth_more_than_hoeffding_and_zeros_say_how_rare_the_rest_is() -> None:
     low, high = unit_interval(np.full(1000, 0.5), 0.05)
-    assert low <= 0.5 <= high
-    assert high - low < 0.3 * 2 * math.sqrt(math.log(2 / 0.05) / 2000)
-
-
-def test_nothing_but_zeros_says_how_rare_the_rest_is() -> None:
+    assert low <= 0.5 <= high and high - low < 0.3 * 2 * math.sqrt(math.log(2 / 0.05) / 2000)
     low, high = unit_interval(np.zeros(100), 0.05)
     assert low == 0.0
     assert math.log(1 / 0.025) / 101 <= high <= 0.08
@@ -246,7 +253,7 @@ def test_noise_floor_is_the_distance_that_draws_from_the_law_itself_show(n: int)
     assert noise_floor(LAW, n, repeats=4_000) == pytest.approx(expected, rel=0.05)
 
 
-def test_noise_limit_is_passed_by_one_honest_sample_in_twenty() -> None:
+def test_noise_limit_is_passed_by_one_in_twenty_and_chi_square_pools_rare_outcomes() -> None:
     rng = np.random.default_rng(1)
     limit = noise_limit(LAW, 500)
     distances = [
@@ -254,9 +261,6 @@ def test_noise_limit_is_passed_by_one_honest_sample_in_twenty() -> None:
     ]
     assert np.mean([distance > limit for distance in distances]) == pytest.approx(0.05, abs=0.025)
     assert noise_floor(LAW, 500) < limit
-
-
-def test_chi_square_pools_rare_outcomes_and_counts_those_outside() -> None:
     law = {i: 1 / 20 for i in range(20)}
     outcomes = [*range(20)] * 10
     test = ChiSquare.of([*outcomes, "x"], law, max_cells=5)
@@ -323,11 +327,9 @@ def test_a_record_by_hand() -> None:
     places = dict(zip(range(len(text) + 1), scanned(text), strict=True))
     assert {places[i] for i in (0, 1, text.index('"who"'), text.index(', "tags'))} == {ROOT}
     assert places[text.index("{", 1)] == "who" == places[text.index("name")]
-    assert places[text.index("Ann")] == "who.name" == places[text.index('"}')]
-    assert places[text.index("}")] == "who"
+    assert places[text.index("Ann")] == "who.name" == places[text.index('"}')] and places[text.index("}")] == "who"
     assert places[text.index('["x')] == "tags" == places[text.index(", 12")]
-    assert places[text.index("12")] == "tags[]" == places[text.index("]")]
-    assert places[len(text)] == END
+    assert places[text.index("12")] == "tags[]" == places[text.index("]")] and places[len(text)] == END
 
 
 @given(st.binary(max_size=40))
@@ -350,3 +352,104 @@ def test_any_bytes_have_places(data: bytes) -> None:
 )
 def test_values_of_fields(text: str, values: dict[str, str] | None) -> None:
     assert field_values(text) == values
+
+
+def sample(name: str, texts: list[str]) -> Sample:
+    return Sample(name=name, texts=texts, calls=3, tokens=1_234, seconds=0.5)
+
+
+def distances_of(probabilities: Mapping[str, float]) -> Probabilities:
+    entries = [
+        Probability(value=text, p=p, lo=p, hi=p, texts=(text,), spellings=1) for text, p in probabilities.items()
+    ]
+    bounds = math.log(0.25), math.log(0.25025)
+    counts = ModelCounts(calls=4, tokens=567)
+    return Probabilities(
+        entries=tuple(entries), other=(0.0, 1e-3), complete=False, log_z_bounds=bounds, counts=counts, budget=8
+    )
+
+
+def record(kind: str, level: int) -> str:
+    return json.dumps({"kind": kind, "level": level})
+
+
+@pytest.fixture
+def three() -> Report:
+    law = {record("elf", 10): 0.5, record("elf", 9): 0.25, record("<orc>", 9): 0.25}
+    plain = [record("elf", 9)] * 6 + [record("<orc>", 9)] * 2 + ['{"kind": "el'] * 2
+    exact = [record("elf", 10)] * 5 + [record("elf", 9)] * 2 + [record("<orc>", 9)] * 3
+    samples = [sample("plain", plain), sample("exact & fair", exact)]
+    costs = [sample("shared", exact)]
+    return compare("Title", "A <prompt>", "class T", distances_of(law), samples, json.loads, costs=costs)
+
+
+def test_each_field_has_its_law_and_its_frequencies(three: Report) -> None:
+    kind, level, whole = three.views
+    assert [view.name for view in three.views] == ["kind", "level", WHOLE]
+    assert kind.truth == {"elf": 0.75, "<orc>": 0.25}
+    assert list(level.truth.items()) == [(9, 0.5), (10, 0.5)]
+    assert kind.frequencies["plain"] == pytest.approx({"elf": 0.6, "<orc>": 0.2, OUTSIDE: 0.2})
+    assert (kind.distances["plain"], kind.distances["exact & fair"]) == (pytest.approx(0.2), pytest.approx(0.05))
+    assert kind.values == ["elf", "<orc>", OUTSIDE]
+    assert whole.distances["plain"] == pytest.approx((0.5 + 0.35 + 0.05 + 0.2) / 2)
+    assert 0 < kind.floor < whole.floor < 0.3
+    assert all(view.floor < view.limit for view in three.views) and three.n == 10
+
+
+def test_a_choice_has_one_view_and_labels_are_texts_or_json() -> None:
+    assert [label(value) for value in ("a b", True, None, 3)] == ["a b", "true", "null", "3"]
+    three = compare(
+        "Title", "p", "T", distances_of({"yes": 1.0}), [sample("plain", ["yes"])], lambda text: {"answer": text}
+    )
+    assert [view.name for view in three.views] == ["answer"]
+
+
+class Tags(HTMLParser):
+    """Collects tags and attributes, and fails on tags that do not match."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += attrs
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_well_formed_self_contained_escapes_and_shows_every_number(three: Report) -> None:
+    text, tags = page([three], command="demo"), Tags()
+    tags.feed(text)
+    assert not tags.open and not {name for name, _ in tags.attributes} & {"src", "href", "onload"}
+    assert not any(part in text for part in ("http", "@import", "url(", "<orc>", "<prompt>"))
+    for part in (
+        "A &lt;prompt&gt;",
+        "&lt;orc&gt;",
+        "exact &amp; fair",
+        "0.200",
+        "0.050",
+        "1,234",
+        "567",
+        "60.0%",
+        "0.25",
+    ):
+        assert part in text
+
+
+def test_the_picture_is_written(three: Report, tmp_path: Path) -> None:
+    draw_reports([three, three], tmp_path / "demo.png", dpi=40)
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+PLAIN_TABLE = TextTable(("name", "p"), [("a|b", "0.5"), ("long name", "12.25"), ("x", "")], "Title", "A remark.")
+
+
+def test_tables_are_aligned_escaped_and_empty_without_rows() -> None:
+    assert PLAIN_TABLE.plain() == ["name           p", "a|b          0.5", "long name  12.25", "x"]
+    rows = ["| name | p |", "|---|---:|", "| a\\|b | 0.5 |", "| long name | 12.25 |", "| x |  |"]
+    assert PLAIN_TABLE.markdown() == rows
+    assert TextTable(("name", "p"), []).plain() == TextTable(("name", "p"), []).markdown() == []

@@ -4,6 +4,8 @@ import gc
 import os
 from typing import Any
 
+from outlines_phi import SamplingSettings
+
 os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_USE_V2_MODEL_RUNNER": "0"}
 
 from vllm import LLM, SamplingParams  # noqa: E402
@@ -11,7 +13,8 @@ from vllm import LLM, SamplingParams  # noqa: E402
 from outlines_phi.lm import bundled  # noqa: E402
 from outlines_phi.plugin.hosts.vllm_server.phi_attempts import PhiAttempts  # noqa: E402
 from outlines_phi.plugin.hosts.vllm_server.served_call import ARGUMENT, SHOWN, ServedCall  # noqa: E402
-from outlines_phi.settings import SamplingSettings  # noqa: E402
+
+# noqa: E402
 
 MADE: list[Any] = []
 

@@ -19,9 +19,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from outlines_phi import Vocabulary
 from outlines_phi.guides.guide import DONE
 from outlines_phi.sampling.rejection.attempts import Attempt
-from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 MODULES = ("lm.vllm.engine", "plugin.hosts.vllm_server.phi_attempts", "vllm")
 """The modules that are imported anew where vLLM is not here."""

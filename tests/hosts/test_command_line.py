@@ -110,19 +110,21 @@ def test_a_library_that_is_missing_is_named(name: str, run: Run) -> None:
 
 
 SERVER = ["--host", "vllm-server", "--model"]
-REFUSED: list[tuple[list[str], str]] = [
-    (["--host", "sglang"], "expected one of transformers, llamacpp, mlx, vllm, vllm-server"),
-    (["--host", "mlx", "--device", "cuda"], "Leave out --device"),
-    (["--host", "vllm-server", "--device", "cuda"], "Leave out --device"),
-    ([*SERVER, "bundled"], "Give the address of a server"),
-    ([*SERVER, ADDRESS, "--dtype", "float16"], "Leave out --dtype: outlines-phi serve loads"),
-    (["--model", "no/such/file.gguf"], "there is no such file"),
-    (["--host", "llamacpp"], "Give a GGUF file"),
-    (["--model", "any.gguf", "--dtype", "float16"], "types of its own"),
-]
 
 
-@pytest.mark.parametrize(("given", "words"), REFUSED)
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--host", "sglang"], "expected one of transformers, llamacpp, mlx, vllm, vllm-server"),
+        (["--host", "mlx", "--device", "cuda"], "Leave out --device"),
+        (["--host", "vllm-server", "--device", "cuda"], "Leave out --device"),
+        ([*SERVER, "bundled"], "Give the address of a server"),
+        ([*SERVER, ADDRESS, "--dtype", "float16"], "Leave out --dtype: outlines-phi serve loads"),
+        (["--model", "no/such/file.gguf"], "there is no such file"),
+        (["--host", "llamacpp"], "Give a GGUF file"),
+        (["--model", "any.gguf", "--dtype", "float16"], "types of its own"),
+    ],
+)
 def test_what_does_not_go_together_is_said(given: list[str], words: str, server: None, run: Run) -> None:
     if "llamacpp" in given or ".gguf" in str(given):
         pytest.importorskip("llama_cpp")

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from outlines.types import CFG
 
-import outlines_phi
-from outlines_phi import Generator, PhiTransformers, UnsupportedError, from_guidance
+from outlines_phi import Generator, PhiTransformers, UnsupportedError, from_guidance, from_transformers, wrap
 from outlines_phi.lm import bundled
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
@@ -40,7 +39,7 @@ TRANSFORMERS = named("Transformers", "guidance.models._transformers")
 
 def test_the_weights_of_a_model_of_guidance_are_wrapped() -> None:
     model, tokenizer = bundled.load()
-    wrapped = outlines_phi.wrap(TRANSFORMERS(Engine(model, tokenizer), top_p=None), phi="exact")
+    wrapped = wrap(TRANSFORMERS(Engine(model, tokenizer), top_p=None), phi="exact")
     assert type(wrapped) is PhiTransformers and wrapped.model is model and wrapped.phi is not None
     generator = Generator(TRANSFORMERS(Engine(model, tokenizer)), from_guidance('%llguidance {}\nstart: "yes" | "no"'))
     assert generator(QUESTION, seed=0) in ("yes", "no")
@@ -62,13 +61,12 @@ def test_the_weights_of_a_model_of_guidance_are_wrapped() -> None:
 )
 def test_other_models_of_guidance_are_refused(given: Any, message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
-        outlines_phi.wrap(given)
+        wrap(given)
 
 
 def test_guidance_is_not_imported() -> None:
     code = "import sys, outlines_phi; outlines_phi.from_guidance, outlines_phi.wrap; print('guidance' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "False\n"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
 class TestWithGuidance:
@@ -87,18 +85,17 @@ class TestWithGuidance:
     def test_a_model_that_guidance_made(self, guidance: Any) -> None:
         lm = guidance.models.Transformers(*bundled.load(), echo=False)
         answer = guidance.select(["yes", "no"], name="answer")
-        generator = Generator(outlines_phi.wrap(lm), from_guidance(answer))
-        draws = generator.sample(QUESTION, n=50, seed=0, phi="exact")
-        elsewhere = Generator(outlines_phi.from_transformers(*bundled.load()), from_guidance(answer))
+        draws = Generator(wrap(lm), from_guidance(answer)).sample(QUESTION, n=50, seed=0, phi="exact")
+        elsewhere = Generator(from_transformers(*bundled.load()), from_guidance(answer))
         assert draws.texts == elsewhere.sample(QUESTION, n=50, seed=0, phi="exact").texts
         assert {draw.value["answer"] for draw in draws} == {"yes", "no"}
 
     def test_a_model_with_text_or_settings_is_refused(self, guidance: Any) -> None:
         lm = guidance.models.Transformers(*bundled.load(), echo=False)
         with pytest.raises(UnsupportedError, match="give its text as the prompt"):
-            outlines_phi.wrap(lm + "Once upon a time")
+            wrap(lm + "Once upon a time")
         with pytest.raises(UnsupportedError, match="Wrap the model without sampling_params"):
-            outlines_phi.wrap(lm.with_sampling_params({"top_p": 0.5}))
+            wrap(lm.with_sampling_params({"top_p": 0.5}))
 
     def test_what_is_no_grammar(self, guidance: Any) -> None:
         @guidance.guidance(stateless=True, dedent=False)

@@ -12,8 +12,20 @@ import outlines
 import pytest
 from outlines.types import regex
 
-import outlines_phi
-from outlines_phi import SMC, AuditReport, Generator, Special, Thinking, Tools, UnsupportedError, structural_tag
+from outlines_phi import (
+    SMC,
+    AuditReport,
+    Generator,
+    Special,
+    Thinking,
+    Tools,
+    UnsupportedError,
+    audit,
+    from_language_model,
+    from_transformers,
+    structural_tag,
+    wrap,
+)
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.testing import check_language_model
@@ -22,16 +34,15 @@ from tests.languages import p_value
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning", "ignore::DeprecationWarning")
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
-ALPHA = 1e-4
 
 
 def transformers(folder: Path) -> PhiModel:
-    return outlines_phi.from_transformers(*bundled.load())
+    return from_transformers(*bundled.load())
 
 
 def own(folder: Path) -> PhiModel:
-    model = outlines_phi.from_transformers(*bundled.load())
-    return outlines_phi.from_language_model(model.lm, model.hf_tokenizer.encode)
+    model = from_transformers(*bundled.load())
+    return from_language_model(model.lm, model.hf_tokenizer.encode)
 
 
 def llamacpp(folder: Path) -> PhiModel:
@@ -42,7 +53,7 @@ def llamacpp(folder: Path) -> PhiModel:
     path, options = folder / "bundled.gguf", {"n_threads": 1, "n_threads_batch": 1, "type_k": 0, "type_v": 0}
     write(path)
     llama = Llama(str(path), n_ctx=512, n_batch=128, verbose=False, **options)
-    return outlines_phi.wrap(outlines.from_llamacpp(llama, chat_mode=False))
+    return wrap(outlines.from_llamacpp(llama, chat_mode=False))
 
 
 def mlx(folder: Path) -> PhiModel:
@@ -51,13 +62,13 @@ def mlx(folder: Path) -> PhiModel:
 
     model, tokenizer = mlx_lm.load(str(Path(bundled.__file__).parent))
     model.set_dtype(mx.float32)
-    return outlines_phi.wrap(outlines.from_mlxlm(model, tokenizer))
+    return wrap(outlines.from_mlxlm(model, tokenizer))
 
 
 def vllm_offline(folder: Path) -> PhiModel:
     from tests.hosts.vllm_engine import engine
 
-    return outlines_phi.wrap(outlines.from_vllm_offline(engine()))
+    return wrap(outlines.from_vllm_offline(engine()))
 
 
 def vllm_requests(folder: Path) -> PhiModel:
@@ -167,7 +178,7 @@ def test_exact_draws_have_the_conditioned_distribution_and_masking_has_not(host:
     exact, masked = (
         p_value(generator.sample(QUESTION, n=1_000, phi=phi, seed=0).texts, law) for phi in ("exact", "local")
     )
-    assert exact > ALPHA > masked
+    assert exact > 1e-4 > masked
 
 
 @pytest.mark.parametrize("phi", ["auto", "exact", "local", "onestep", "learned", "dp-bigram"])
@@ -185,7 +196,7 @@ def test_every_door(phi: str, host: PhiModel) -> None:
 def test_what_else_there_is(host: PhiModel) -> None:
     generator = Generator(host, Literal["yes", "no", "perhaps"])
     assert generator.mode(QUESTION).texts[0] in ("yes", "no")
-    assert isinstance(outlines_phi.audit(generator, QUESTION, n=30, seed=0), AuditReport)
+    assert isinstance(audit(generator, QUESTION, n=30, seed=0), AuditReport)
     assert generator.sample(QUESTION, n=8, seed=0, phi="local", draft="forced").texts
     assert generator.sample(QUESTION, n=4, seed=0, phi="local", sampler=SMC(particles=4)).texts
     assert set(generator.sample(QUESTION, n=50, seed=0, banned_phrases=["no"]).texts) <= {"yes", "perhaps"}
@@ -209,7 +220,7 @@ def test_what_is_no_prompt_is_refused(prompt: Any, host: PhiModel) -> None:
 def test_wrapped_once_more_it_is_another_with_other_defaults(host: PhiModel) -> None:
     if not hasattr(type(host), "over"):
         pytest.skip("is made of a language model")
-    again = outlines_phi.wrap(host, phi="exact")
+    again = wrap(host, phi="exact")
     assert again is not host and again.phi is not None and type(again) is type(host)
 
 

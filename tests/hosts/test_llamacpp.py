@@ -17,11 +17,9 @@ from outlines.inputs import Chat
 from outlines.types import regex
 from pydantic import BaseModel
 
-import outlines_phi
-from outlines_phi import Generator, UnsupportedError
+from outlines_phi import Generator, UnsupportedError, from_transformers, wrap
 from outlines_phi.errors import ModelError
-from outlines_phi.lm import bundled
-from outlines_phi.lm.transformers.transformers_model import TransformersModel
+from outlines_phi.lm import TransformersModel, bundled
 from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.testing import check_language_model
 from tests.hosts.test_hosts import QUESTION
@@ -57,12 +55,12 @@ def llama(path: Path) -> Any:
 
 @pytest.fixture(scope="session")
 def model(llama: Any) -> PhiLlamaCpp:
-    return outlines_phi.wrap(outlines.from_llamacpp(llama, chat_mode=False))
+    return wrap(outlines.from_llamacpp(llama, chat_mode=False))
 
 
 @pytest.fixture(scope="session")
 def elsewhere() -> Any:
-    return outlines_phi.from_transformers(*bundled.load())
+    return from_transformers(*bundled.load())
 
 
 @pytest.fixture(scope="session")
@@ -158,7 +156,7 @@ class TestLanguageModel:
     @pytest.mark.parametrize("kind", ["llama_model_is_recurrent", "llama_model_is_hybrid", "llama_model_has_encoder"])
     def test_models_without_keys_and_values_are_refused(self, kind: str, llama: Any, monkeypatch: Any) -> None:
         monkeypatch.setattr(llama_cpp, kind, lambda weights: True)
-        model = outlines_phi.wrap(outlines.from_llamacpp(llama, chat_mode=False))
+        model = wrap(outlines.from_llamacpp(llama, chat_mode=False))
         assert isinstance(model(QUESTION, max_tokens=2), str)  # the loop of llama.cpp needs nothing of ours
         with pytest.raises(UnsupportedError, match="Run this model on Transformers"):
             model(QUESTION, Literal["yes", "no"], phi="exact")
@@ -221,23 +219,23 @@ class TestPrompts:
                 lambda self, ids, *a, **k: seen.append(tuple(ids)) or generate(self, ids, *a, **k),
             )
             stock(prompt, max_tokens=1)
-        assert outlines_phi.wrap(stock)._prompt_ids(prompt) == seen[0]
+        assert wrap(stock)._prompt_ids(prompt) == seen[0]
 
     def test_a_chat(self, llama: Any) -> None:
-        model = outlines_phi.wrap(outlines.from_llamacpp(llama))
+        model = wrap(outlines.from_llamacpp(llama))
         chat = Chat([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "open?"}])
         assert len(model._prompt_ids(chat)) > len(model._prompt_ids("open?"))
         assert model(chat, Literal["yes", "no"], phi="exact", seed=0) in ("yes", "no")
 
     def test_a_prompt_beyond_the_context_is_refused(self, path: Path) -> None:
-        short = outlines_phi.wrap(outlines.from_llamacpp(load(path, n_ctx=32), chat_mode=False))
+        short = wrap(outlines.from_llamacpp(load(path, n_ctx=32), chat_mode=False))
         with pytest.raises(ModelError, match="larger n_ctx= to Llama.*exceed context window"):
             short(QUESTION * 30, Literal["yes", "no"], phi="exact")
 
 
 def test_a_long_call_in_a_small_cache(path: Path, elsewhere: Any) -> None:
     """Texts are given up and read again, and are the same."""
-    small = outlines_phi.wrap(outlines.from_llamacpp(load(path, n_ctx=64), chat_mode=False))
+    small = wrap(outlines.from_llamacpp(load(path, n_ctx=64), chat_mode=False))
     vars(small)["lm"] = LlamaCppModel(small.model, cells=96)
     texts = [
         Generator(each, regex("[a-z ]{8,20}")).sample(QUESTION, n=60, seed=5, phi="local", max_new_tokens=24).texts

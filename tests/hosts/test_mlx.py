@@ -14,8 +14,7 @@ import pytest
 from outlines.types import regex
 from pydantic import BaseModel
 
-import outlines_phi
-from outlines_phi import UnsupportedError
+from outlines_phi import UnsupportedError, wrap
 from outlines_phi.errors import ModelError
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.processor import MaskLogitsProcessor
@@ -52,7 +51,7 @@ def loaded() -> Any:
 
 @pytest.fixture(scope="module")
 def model(loaded: Any) -> PhiMLXLM:
-    return outlines_phi.wrap(outlines.from_mlxlm(*loaded))
+    return wrap(outlines.from_mlxlm(*loaded))
 
 
 def tiny(kind: str, **options: Any) -> Any:
@@ -144,8 +143,7 @@ class TestLanguageModel:
         lm = lm_of(changed, tokenizer)
         before, named = lm.version(), lm.fingerprint()
         assert lm.version() == before and lm.fingerprint() == named
-        weight = changed.model.norm.weight
-        changed.model.norm.weight = weight * 2
+        changed.model.norm.weight = changed.model.norm.weight * 2
         assert lm.version() != before and lm.fingerprint() != named
 
     def test_nan_is_an_error(self) -> None:

@@ -120,8 +120,7 @@ def test_a_dataset_loses_nothing_with_an_actor(tmp_path: Path, expected: dict[in
 def folder_run(folder: Path, model: Callable[[], Any], form: str = "jsonl", **options: Any) -> int:
     given = [({"prompt": prompt}, prompt) for prompt in PROMPTS]
     task = Task(load=model, model="bundled", output_type=ANSWER, type_name="answer", call=call(), n=2, seed=5)
-    parts = Parts(path=folder, form=form, column="prompt", rows=given)
-    return draw_into(parts, task, Pool(actors=2), 4, **options)
+    return draw_into(Parts(path=folder, form=form, column="prompt", rows=given), task, Pool(actors=2), 4, **options)
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
@@ -132,8 +131,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
 def test_a_folder_loses_nothing_with_an_actor(form: str, tmp_path: Path, expected: dict[int, list[str]]) -> None:
-    assert folder_run(tmp_path / "draws", mortal(tmp_path / "died"), form) == 0
-    assert (tmp_path / "died").exists()
+    assert folder_run(tmp_path / "draws", mortal(tmp_path / "died"), form) == 0 and (tmp_path / "died").exists()
     assert texts(read(tmp_path / "draws")) == expected
 
 
@@ -156,8 +154,7 @@ def test_a_run_that_was_killed_goes_on(
     alive = mortal(tmp_path / "died", calls=-1)
     with pytest.raises(Killed):
         folder_run(tmp_path / "draws", alive)
-    begun = texts(read(tmp_path / "draws"))
-    assert 0 < len(begun) < ROWS
+    assert 0 < len(texts(read(tmp_path / "draws"))) < ROWS
     monkeypatch.setattr(os, "replace", replace)
     assert folder_run(tmp_path / "draws", alive) == 0
     assert texts(read(tmp_path / "draws")) == expected and not list((tmp_path / "draws").glob(".part*"))

@@ -59,6 +59,7 @@ from tests.hosts.test_hosts import FEATURES
 from tests.languages import GRAMMARS, LANGUAGES, VOCABULARY, Language, p_value, pooled_p_value
 from tests.leaks import leaks
 from tests.precision import NATS, named, near_log
+from tests.refusals import refused
 
 ALPHA = 1e-3
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
@@ -119,8 +120,7 @@ def drawn(client: FakeClient, language: Language, n: int, **options: Any) -> out
     """Draw by a generator that is made once for a client and a language."""
     made: dict[str, Any] = vars(client).setdefault("generators", {})
     if language.pattern not in made:
-        model = vars(client).setdefault("model", wrap(client))
-        made[language.pattern] = Generator(model, regex(language.pattern))
+        made[language.pattern] = Generator(vars(client).setdefault("model", wrap(client)), regex(language.pattern))
     return made[language.pattern].sample("ab", n=n, max_new_tokens=language.budget, **{"phi": "exact", **options})
 
 
@@ -241,8 +241,7 @@ class TestWithTheBundledModel:
         assert here.texts == there.texts and ids(here) == ids(there) and here.values == there.values
         assert set(here.values) <= {"yes", "no"} and here.log_w == near_log(there.log_w)
         assert (set(here.texts) <= {"yes", "no"}) == (name == "stop")
-        exact = generators[0].sample(QUESTION, n=5, phi="exact", max_new_tokens=8)
-        assert set(exact.values) <= {"yes", "no"}
+        assert set(generators[0].sample(QUESTION, n=5, phi="exact", max_new_tokens=8).values) <= {"yes", "no"}
         free = wrap(client)(QUESTION, phi="exact", num_return_sequences=20, max_new_tokens=8, **strings)
         assert not any("," in text.removesuffix(",") for text in free)
 
@@ -309,8 +308,7 @@ class TestWithTheBundledModel:
 
         *texts, plain = asyncio.run(called())
         assert texts == [wrap(client)(QUESTION, ANSWER, phi="local", seed=1)] * 6 and plain
-        with pytest.raises(UnsupportedError, match="^Await the call"):
-            generator.sample(QUESTION)
+        refused("^Await the call", generator.sample, QUESTION)
 
     def test_an_asynchronous_call_that_is_cancelled(self, client: FakeClient) -> None:
         cancelled = []
@@ -404,15 +402,13 @@ class TestTheArgument:
     def test_what_cannot_be_drawn_is_refused_when_the_request_arrives(
         self, argument: Any, words: str, arrives: Any
     ) -> None:
-        with pytest.raises(ValueError, match=words):
-            arrives(argument)
+        refused(words, arrives, argument, error=ValueError)
 
     @pytest.mark.parametrize("given", TURNING, ids=named)
     def test_what_the_engine_would_do_to_a_draw_is_refused(self, given: dict[str, Any], arrives: Any) -> None:
         arrives({})
         arrives(None, **given)  # of other clients
-        with pytest.raises(ValueError, match=next(iter(given))):
-            arrives({}, **given)
+        refused(next(iter(given)), arrives, {}, **given, error=ValueError)
 
     def test_what_a_table_was_compiled_from(self) -> None:
         compiled, ban = CompiledTypes(BYTES), BannedPhrases(["b"])
@@ -426,8 +422,7 @@ class TestTheArgument:
             stopped = compiled.stopped(own, banned, stops)
             assert compiled.written(stopped) == (own and compiled.written(own)[0], banned, stops)
             assert compiled.of_written(*compiled.written(stopped)) is stopped
-        with pytest.raises(UnsupportedError, match="Give an output type"):
-            compiled.written(CompiledTypes(BYTES).of(regex("[ab]c")))
+        refused("Give an output type", compiled.written, CompiledTypes(BYTES).of(regex("[ab]c")))
 
 
 def asked(client: FakeClient, n: int) -> list[Any]:
@@ -443,23 +438,23 @@ def asked(client: FakeClient, n: int) -> list[Any]:
 FOREIGN = Language("foreign", MAKES.pattern, MAKES.budget, seed=71, scale=3.0)  # the law of another adapter
 
 
-class TestTreesOfSeveralClients:
-    @pytest.mark.parametrize("what", ["lora_config", "is_multimodal_model", "enable_prompt_embeds", None])
-    def test_no_client_turns_the_draws_of_others(self, what: str | None, small: Any) -> None:
-        """Requests of the same tokens, name and settings with another distribution, which an engine of tokens alone has not."""
-        client = small(MAKES, configured={what: True} if what else None)
-        own = client.engine.logits
-        client.engine.logits = lambda contexts: FOREIGN.lm.trees(contexts).roots().logits.clone()
-        for _ in range(3):
-            drawn(client, MAKES, 200)
-        client.engine.logits = own
-        assert (p_value(ids(drawn(client, MAKES, 600)), MAKES.reference().mu) < 1e-9) == (what is None)
+@pytest.mark.parametrize("what", ["lora_config", "is_multimodal_model", "enable_prompt_embeds", None])
+def test_no_client_turns_the_draws_of_others(what: str | None, small: Any) -> None:
+    """Requests of the same tokens, name and settings with another distribution, which an engine of tokens alone has not."""
+    client = small(MAKES, configured={what: True} if what else None)
+    own = client.engine.logits
+    client.engine.logits = lambda contexts: FOREIGN.lm.trees(contexts).roots().logits.clone()
+    for _ in range(3):
+        drawn(client, MAKES, 200)
+    client.engine.logits = own
+    assert (p_value(ids(drawn(client, MAKES, 600)), MAKES.reference().mu) < 1e-9) == (what is None)
 
-    def test_what_tokens_tell_is_shared_whatever_clients_call_it(self, small: Any) -> None:
-        client = small(MAKES)
-        for name in ("m", "another"):
-            Generator(outlines_phi.wrap(VLLM(client, name)), regex(MAKES.pattern)).sample("ab", phi="exact")
-        assert len(client.engine.processor.served.trees) == 1
+
+def test_what_tokens_tell_is_shared_whatever_clients_call_it(small: Any) -> None:
+    client = small(MAKES)
+    for name in ("m", "another"):
+        Generator(outlines_phi.wrap(VLLM(client, name)), regex(MAKES.pattern)).sample("ab", phi="exact")
+    assert len(client.engine.processor.served.trees) == 1
 
 
 NESTED: Any = reduce(lambda part, _: ["then", part, "b"], range(900), "a")
@@ -478,23 +473,21 @@ WORK: dict[str, dict[str, Any]] = {
 """Requests of a few thousand bytes or a megabyte that take long, or more memory or stack than there is."""
 
 
-class TestLimits:
-    @pytest.mark.parametrize("given", WORK.values(), ids=WORK.keys())
-    def test_what_takes_long_is_refused_when_the_request_arrives(self, given: dict[str, Any], arrives: Any) -> None:
-        started = time.process_time()
-        with pytest.raises((UnsupportedError, GrammarError)):
-            arrives(given)
-        assert time.process_time() - started < 3
+@pytest.mark.parametrize("given", WORK.values(), ids=WORK.keys())
+def test_what_takes_long_is_refused_when_the_request_arrives(given: dict[str, Any], arrives: Any) -> None:
+    started = time.process_time()
+    with pytest.raises((UnsupportedError, GrammarError)):
+        arrives(given)
+    assert time.process_time() - started < 3
 
-    def test_a_server_may_take_more(self, arrives: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        call = ServedCall(road="exact", ban=BannedPhrases(["x" * 5_000]), settings=SamplingSettings(seed=1)).text()
-        with pytest.raises(UnsupportedError, match="banned phrases is 5,000, more than 4,096"):
-            arrives(call)
-        monkeypatch.setenv(LIMITS, '{"phrases": 6000, "states": 9000}')
-        arrives(call)
-        monkeypatch.setenv(LIMITS, '{"phrase": 6000}')
-        with pytest.raises(UnsupportedError, match="'phrase' is not a limit"):
-            arrives(call)
+
+def test_a_server_may_take_more(arrives: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = ServedCall(road="exact", ban=BannedPhrases(["x" * 5_000]), settings=SamplingSettings(seed=1)).text()
+    refused("banned phrases is 5,000, more than 4,096", arrives, call)
+    monkeypatch.setenv(LIMITS, '{"phrases": 6000, "states": 9000}')
+    arrives(call)
+    monkeypatch.setenv(LIMITS, '{"phrase": 6000}')
+    refused("'phrase' is not a limit", arrives, call)
 
 
 UNFIT: list[tuple[dict[str, Any], str]] = [
@@ -519,8 +512,7 @@ class TestEngines:
     ) -> None:
         version, changes = change.get("__version__", "0.32.0"), {k: v for k, v in change.items() if k != "__version__"}
         monkeypatch.setattr(importlib.import_module("vllm"), "__version__", version)
-        with pytest.raises(UnsupportedError, match=words):
-            vllm.PhiAttempts(configuration(12, 0, 64, **changes), torch.device("cpu"), False)
+        refused(words, vllm.PhiAttempts, configuration(12, 0, 64, **changes), torch.device("cpu"), False)
 
     @BOTH
     def test_it_says_what_draws(self, runner: str, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -536,8 +528,7 @@ class TestEngines:
         assert sum("max_tokens" in request for request in client.requests) == 1
         without = small(MAKES)
         without.validate = lambda params: params.extra_args and params.extra_args.clear()
-        with pytest.raises(UnsupportedError, match="outlines-phi serve MODEL"):
-            drawn(without, MAKES, 1)
+        refused("outlines-phi serve MODEL", drawn, without, MAKES, 1)
         assert [request["max_tokens"] for request in without.requests] == [1]
 
     def test_parts_of_prompts_and_logits_without_numbers_are_found_out(self, small: Any) -> None:
@@ -546,8 +537,15 @@ class TestEngines:
         logits = client.engine.logits
         for name, value in (("partial", 1), ("logits", lambda contexts: torch.full((len(contexts), 12), math.nan))):
             setattr(client.engine, name, value)
-            with pytest.raises(ModelError, match="log of the server"):
-                client.generators[MAKES.pattern].sample("ba", n=3, phi="exact", seed=1)
+            refused(
+                "log of the server",
+                client.generators[MAKES.pattern].sample,
+                "ba",
+                n=3,
+                phi="exact",
+                seed=1,
+                error=ModelError,
+            )
             client.engine.logits = logits
             drawn(client, MAKES, 3, seed=1)
 
@@ -590,8 +588,7 @@ class TestEngines:
             client.engine.step()
         ends = [int(child.shown[-1].logprob - MARK) for child in children]
         assert ends[1] == WalkEnd.BROKEN and {ends[0], *ends[2:]} <= {WalkEnd.MEMBER, WalkEnd.FAILED}
-        with pytest.raises(ModelError, match="other requests are not concerned"):
-            drawn(client, MAKES, 3)
+        refused("other requests are not concerned", drawn, client, MAKES, 3, error=ModelError)
         monkeypatch.setattr(served_walks.ExactWalk, "advance", staticmethod(advance))
         drawn(client, MAKES, 3)
 
@@ -677,16 +674,20 @@ class TestBadInput:
     ) -> None:
         asked = {"model_input": QUESTION, "output_type": Literal["yes"], "phi": "exact", **given}
         asked = {name: value for name, value in asked.items() if value is not ...}
-        with pytest.raises((UnsupportedError, GrammarError, EmptyLanguageError, VocabularyError), match=words):
-            wrap(client)(asked.pop("model_input"), asked.pop("output_type"), **asked)
+        refused(
+            words,
+            wrap(client),
+            asked.pop("model_input"),
+            asked.pop("output_type"),
+            **asked,
+            error=(UnsupportedError, GrammarError, EmptyLanguageError, VocabularyError),
+        )
         assert client.requests == []
 
     def test_what_needs_distributions(self, client: FakeClient) -> None:
         for ask in WITHOUT:
-            with pytest.raises(UnsupportedError, match="a server does not give them"):
-                ask(wrap(client))
-        with pytest.raises(UnsupportedError, match=r"outlines\.Generator"):
-            Generator(wrap(client), ANSWER, phi="exact")(QUESTION, phi=None)
+            refused("a server does not give them", ask, wrap(client))
+        refused(r"outlines\.Generator", Generator(wrap(client), ANSWER, phi="exact"), QUESTION, phi=None)
 
     @pytest.mark.parametrize(
         ("prompt", "pattern", "budget", "error", "words"),
@@ -699,26 +700,33 @@ class TestBadInput:
     def test_limits_that_are_too_small(
         self, prompt: str, pattern: str, budget: int | None, error: type[Exception], words: str, client: FakeClient
     ) -> None:
-        with pytest.raises(error, match=words):
-            wrap(client)(prompt, regex(pattern), phi="exact", max_new_tokens=budget)
+        refused(words, wrap(client), prompt, regex(pattern), phi="exact", max_new_tokens=budget, error=error)
 
     def test_truncation_that_leaves_nothing(self, small: Any) -> None:
         language = LANGUAGES[3]
-        with pytest.raises(EmptyLanguageError, match="under top_k=1"):
-            drawn(small(language), language, 3, top_k=1)
+        refused("under top_k=1", drawn, small(language), language, 3, top_k=1, error=EmptyLanguageError)
         assert drawn(small(language), language, 3, top_k=1, phi="local").failures == 3
 
     def test_the_effort(self, small: Any) -> None:
         """That of one prompt leaves the draws of the others."""
         language = LANGUAGES[3]
         for effort in (Effort(attempts=1), Effort(tokens=1), Effort(seconds=1e-9)):
-            with pytest.raises(BudgetError, match="Draw with weights") as caught:
-                drawn(small(language), language, 30, phi=ExactPhi(effort=effort), seed=1)
+            caught = refused(
+                "Draw with weights",
+                drawn,
+                small(language),
+                language,
+                30,
+                phi=ExactPhi(effort=effort),
+                seed=1,
+                error=BudgetError,
+            )
             (made,) = caught.value.draws
             assert len(made) < 30 and made.guarantee is Guarantee.EXACT
         generator = Generator(wrap(small(language)), regex(language.pattern), phi=ExactPhi(effort=Effort(attempts=4)))
-        with pytest.raises(BudgetError, match="exact draws") as caught:
-            generator.sample_batch(["ab", "ba", "c"], n=9, max_new_tokens=6, seed=0)
+        caught = refused(
+            "exact draws", generator.sample_batch, ["ab", "ba", "c"], n=9, max_new_tokens=6, seed=0, error=BudgetError
+        )
         sizes = [len(draws) for draws in caught.value.draws]
         assert len(sizes) == 3 and 0 < min(sizes) and max(sizes) < 9
         assert generator.sample_batch([]) == []

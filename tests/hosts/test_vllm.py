@@ -19,8 +19,7 @@ from outlines.inputs import Chat
 from outlines.types import regex
 from safetensors.torch import save_file
 
-import outlines_phi
-from outlines_phi import Generator, UnsupportedError
+from outlines_phi import Generator, UnsupportedError, from_transformers, from_vllm_offline, wrap
 from outlines_phi.errors import ModelError
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.session import PhiModel
@@ -56,19 +55,19 @@ def _engines_end_here() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    return outlines_phi.from_vllm_offline(engine())
+    return from_vllm_offline(engine())
 
 
 @pytest.fixture(scope="module")
 def elsewhere() -> PhiModel:
-    return outlines_phi.from_transformers(*bundled.load())
+    return from_transformers(*bundled.load())
 
 
 @pytest.fixture(scope="module")
 def narrow() -> Any:
     """An engine with little room, which reads prompts in parts and schedules ahead, in a process of its own."""
     llm = start(**ENGINE, num_gpu_blocks_override=60, max_num_batched_tokens=64, max_num_seqs=16, async_scheduling=True)
-    return outlines_phi.from_vllm_offline(llm)
+    return from_vllm_offline(llm)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +76,7 @@ def inside() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         llm = start(**ENGINE, enable_prefix_caching=False, max_num_seqs=8, enable_lora=True, max_loras=2)
-        yield outlines_phi.from_vllm_offline(llm)
+        yield from_vllm_offline(llm)
 
 
 def test_an_engine_that_does_not_hand_out_logits_is_refused() -> None:
@@ -128,7 +127,7 @@ def test_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_no_engine_is_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"Give vllm.LLM\(model, \*\*outlines_phi.vllm.ENGINE\)"):
-        outlines_phi.from_vllm_offline("Qwen/Qwen3-0.6B")
+        from_vllm_offline("Qwen/Qwen3-0.6B")
 
 
 def test_without_phi_a_call_is_that_of_outlines(model: Any) -> None:
@@ -238,7 +237,7 @@ def test_little_room_changes_nothing(name: str, elsewhere: PhiModel, request: py
 
 
 def test_models_over_one_engine_share_its_room(narrow: Any) -> None:
-    other = outlines_phi.wrap(narrow)
+    other = wrap(narrow)
     assert other.lm is not narrow.lm and other.lm.sessions is narrow.lm.sessions
 
 
@@ -258,7 +257,7 @@ def adapted(folder: Path, number: int) -> tuple[Any, PhiModel]:
     save_file(weights, folder / "adapter_model.safetensors")
     config = {"peft_type": "LORA", "r": 8, "lora_alpha": 8, "target_modules": ["q_proj"], "bias": "none"}
     (folder / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
-    return LoRARequest(f"a{number}", number, str(folder)), outlines_phi.from_transformers(hf_model, tokenizer)
+    return LoRARequest(f"a{number}", number, str(folder)), from_transformers(hf_model, tokenizer)
 
 
 def test_each_adapter_has_a_distribution_and_trees_of_its_own(inside: Any, tmp_path: Path) -> None:
@@ -266,20 +265,20 @@ def test_each_adapter_has_a_distribution_and_trees_of_its_own(inside: Any, tmp_p
     for number in (1, 2):
         (folder := tmp_path / str(number)).mkdir()
         request, merged = adapted(folder, number)
-        model = outlines_phi.from_vllm_offline(llm, lora_request=request)
+        model = from_vllm_offline(llm, lora_request=request)
         requests.append(request)
         laws = [
             Generator(each, ANSWER).probabilities(QUESTION, tolerance=1e-6).distribution
-            for each in (model, outlines_phi.wrap(model), merged, inside)
+            for each in (model, wrap(model), merged, inside)
         ]
         assert laws[0] == pytest.approx(laws[2], abs=1e-4) == laws[1] and laws[0] != pytest.approx(laws[3], abs=1e-3)
     for phi, said in (("exact", "lora_request cannot be used here"), (None, "Make a model of it")):
         with pytest.raises(UnsupportedError, match=said):
             model(QUESTION, ANSWER, phi=phi, lora_request=requests[0])
     with pytest.raises(UnsupportedError, match="cannot be loaded"):
-        outlines_phi.from_vllm_offline(llm, lora_request=LoRARequest("a", 3, str(tmp_path / "none")))
+        from_vllm_offline(llm, lora_request=LoRARequest("a", 3, str(tmp_path / "none")))
     with pytest.raises(UnsupportedError, match="enable_lora=True"):
-        outlines_phi.from_vllm_offline(engine(), lora_request=requests[0])
+        from_vllm_offline(engine(), lora_request=requests[0])
 
 
 def test_a_thousand_requests_take_no_memory(narrow: Any) -> None:
@@ -306,8 +305,7 @@ def test_the_engine_serves_the_application_as_before(narrow: Any) -> None:
     params = SamplingParams(temperature=0.0, max_tokens=16)
     before = [answer.outputs[0].token_ids for answer in narrow.model.generate(given, params, use_tqdm=False)]
     Generator(narrow, WORDS).sample(QUESTION, n=20, phi="exact", seed=0)
-    after = [answer.outputs[0].token_ids for answer in narrow.model.generate(given, params, use_tqdm=False)]
-    assert before == after
+    assert before == [answer.outputs[0].token_ids for answer in narrow.model.generate(given, params, use_tqdm=False)]
 
 
 def test_an_engine_that_dies_is_said_to_have(narrow: Any) -> None:

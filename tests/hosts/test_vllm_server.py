@@ -20,8 +20,7 @@ import pytest
 from outlines.types import regex
 from pydantic import BaseModel
 
-import outlines_phi
-from outlines_phi import BannedPhrases, Generator, Guarantee, UnsupportedError
+from outlines_phi import BannedPhrases, Generator, Guarantee, PhiTransformers, UnsupportedError, from_transformers, wrap
 from outlines_phi.cli.app import command_of
 from outlines_phi.errors import ModelError
 from outlines_phi.lm import bundled
@@ -119,12 +118,12 @@ def client() -> Iterator[openai.OpenAI]:
 
 @pytest.fixture(scope="module")
 def model(client: openai.OpenAI) -> Any:
-    return outlines_phi.wrap(outlines.from_vllm(client, "bundled"))
+    return wrap(outlines.from_vllm(client, "bundled"))
 
 
 @pytest.fixture(scope="module")
-def elsewhere() -> outlines_phi.PhiTransformers:
-    return outlines_phi.from_transformers(*bundled.load())
+def elsewhere() -> PhiTransformers:
+    return from_transformers(*bundled.load())
 
 
 def law(elsewhere: Any, name: str) -> dict[Any, float]:
@@ -163,8 +162,7 @@ def test_numbers_and_seeded_masked_texts_are_those_of_transformers(model: Any, e
         assert here.texts == there.texts and here.guarantee is Guarantee.WEIGHTED
         assert here.log_w == pytest.approx(there.log_w, abs=1e-3)
         assert [a.log_p for a in here] == pytest.approx([b.log_p for b in there], abs=1e-3)
-        exact = Generator(model, output_type).sample(prompt, n=30, phi="exact")
-        low, high = exact.log_z_bounds
+        low, high = Generator(model, output_type).sample(prompt, n=30, phi="exact").log_z_bounds
         known = Generator(elsewhere, output_type).sample(prompt, n=30, phi="exact").log_z_bounds
         assert low <= known[1] + 1e-3 and high >= known[0] - 1e-3
 
@@ -196,7 +194,7 @@ def test_many_callers_at_once(model: Any, elsewhere: Any) -> None:
 def test_asynchronous(client: openai.OpenAI) -> None:
     async def called() -> list[str]:
         asynchronous = openai.AsyncOpenAI(base_url=str(client.base_url), api_key="-")
-        model = outlines_phi.wrap(outlines.from_vllm(asynchronous, "bundled"))
+        model = wrap(outlines.from_vllm(asynchronous, "bundled"))
         generator = Generator(model, Literal["yes", "no"], phi="exact")
         texts = list(await asyncio.gather(*(model(QUESTION, Literal["yes", "no"], phi="exact") for _ in range(12))))
         texts += [await generator(QUESTION), *(await generator.asample(QUESTION, n=5)).texts]
@@ -246,14 +244,14 @@ def test_a_server_without_the_processor_is_told(client: openai.OpenAI, monkeypat
     """It does not know the argument, and writes what it would have written."""
     monkeypatch.setattr(phi_vllm, "ARGUMENT", "nobody")
     with pytest.raises(UnsupportedError, match="outlines-phi serve MODEL"):
-        outlines_phi.wrap(outlines.from_vllm(client, "bundled"))(QUESTION, Literal["yes", "no"], phi="exact")
+        wrap(outlines.from_vllm(client, "bundled"))(QUESTION, Literal["yes", "no"], phi="exact")
 
 
 def test_a_server_without_the_coin_and_one_that_dies_in_a_draw(elsewhere: Any) -> None:
     server, url = start("tests.hosts.other_processor:WithoutCoin")
     try:
         with wait(server, url) as client:
-            model = outlines_phi.wrap(outlines.from_vllm(client, "bundled"))
+            model = wrap(outlines.from_vllm(client, "bundled"))
             outcomes = []
             for budget in range(30, 40):  # each has a tree of its own
                 draws = Generator(model, FORMATS["regex"][0], phi="exact").sample(
@@ -262,8 +260,7 @@ def test_a_server_without_the_coin_and_one_that_dies_in_a_draw(elsewhere: Any) -
                 outcomes += [str(value) for value in draws.values]
             expected = law(elsewhere, "regex")
             print(f"\nregex, without the coin: TV {distance(outcomes, expected):.3f}")
-            fit = p_value([(value,) for value in outcomes], {(value,): p for value, p in expected.items()})
-            assert fit < ALPHA
+            assert p_value([(value,) for value in outcomes], {(value,): p for value, p in expected.items()}) < ALPHA
             with ThreadPoolExecutor(1) as caller:
                 call = caller.submit(model, QUESTION, regex("[a-z]{300}"), phi="local", num_return_sequences=60)
                 time.sleep(1)

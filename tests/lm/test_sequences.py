@@ -18,6 +18,7 @@ from outlines_phi.lm.vllm.sessions import Asked, Sessions, SessionTrees
 from outlines_phi.testing import check_language_model
 from tests.inner import WrappedModel
 from tests.lm.gardens import SIZE, VOCABULARY
+from tests.refusals import refused
 
 LONGEST = 30
 TABLE = TableModel.random(VOCABULARY, seed=2, max_length=LONGEST)
@@ -109,8 +110,7 @@ def test_a_text_that_finds_no_room_is_an_error_and_the_next_one_is_read() -> Non
     trees = SequencePaths(CellContext(4, 6, 4), [[3, 4, 5]], SIZE, LONGEST)
     trees.roots()
     chain = [0, *range(1, 4)]
-    with pytest.raises(ModelError, match=r"Give more cells\. A text of 7 tokens"):
-        trees.extend(chain, [6, 7, 8, 9])
+    refused(r"Give more cells\. A text of 7 tokens", trees.extend, chain, [6, 7, 8, 9], error=ModelError)
     answer = trees.extend([0, trees.next_node], [6, 7])
     expected = TABLE.logits((3, 4, 5, 6, 7))
     np.testing.assert_allclose(answer.logits[1].double().numpy(), expected, rtol=1e-5)
@@ -126,8 +126,7 @@ def test_an_error_of_the_context_leaves_the_trees_whole(monkeypatch: pytest.Monk
 
     with monkeypatch.context() as broken:
         broken.setattr(context, "decode", failing)
-        with pytest.raises(ModelError, match="spoiled"):
-            trees.extend([1, 0], [7, 8])
+        refused("spoiled", trees.extend, [1, 0], [7, 8], error=ModelError)
     answer = trees.extend([1, 0], [7, 8])
     np.testing.assert_allclose(answer.logits[0].double().numpy(), TABLE.logits((3, 4, 5, 6, 7)), rtol=1e-5)
 
@@ -305,8 +304,7 @@ def test_a_call_that_fails_leaves_nothing_open_and_may_be_made_again(lm: InEngin
         raise ModelError("no answer")
 
     lm.engine.broken = fail
-    with pytest.raises(ModelError, match="no answer"):
-        trees.extend([0, 1], [7, 8])
+    refused("no answer", trees.extend, [0, 1], [7, 8], error=ModelError)
     assert not lm.engine.open and not len(lm.sessions)
     lm.engine.broken = lambda: None
     trees.extend([0, 0], [7, 8])
@@ -322,8 +320,11 @@ def test_an_engine_that_waits_gets_all_room(lm: InEngine, trees: TokenTrees) -> 
 
 
 def test_a_model_of_another_vocabulary_is_said_to_be(lm: InEngine) -> None:
-    with pytest.raises(ModelError, match="Use the tokenizer that belongs to the model"):
-        SessionTrees(lm.sessions, [[3]], SIZE + 1, LONGEST).roots()
+    refused(
+        "Use the tokenizer that belongs to the model",
+        SessionTrees(lm.sessions, [[3]], SIZE + 1, LONGEST).roots,
+        error=ModelError,
+    )
 
 
 def test_numbers_that_are_none_are_told_where_they_are_read(lm: InEngine) -> None:

@@ -17,11 +17,11 @@ from outlines_phi import SamplingSettings, UnsupportedError, Vocabulary
 from outlines_phi.errors import ModelError, VocabularyError
 from outlines_phi.lm import TransformersModel
 from outlines_phi.lm.transformers import roads
-from outlines_phi.lm.transformers.forward import Borders
 from outlines_phi.testing import TreeGrowth
-from tests.inner import Forward, PackedTrees, RowTrees, TreeMask
+from tests.inner import Borders, Forward, PackedTrees, RowTrees, TreeMask
 from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, build, evaluate
 from tests.precision import NATS
+from tests.refusals import refused
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]
 
@@ -56,8 +56,7 @@ def test_every_extend_is_one_call_and_counts_are_exact() -> None:
     gardener.prune([gardener.trees.next_node - 1])
     gardener.grow(2)
     assert meter.calls == trees.counts.calls == 1 + len(sizes) + 1
-    assert trees.counts.prompt_tokens == sum(map(len, PROMPTS))
-    assert trees.counts.tokens == sum(sizes) + 2
+    assert (trees.counts.prompt_tokens, trees.counts.tokens) == (sum(map(len, PROMPTS)), sum(sizes) + 2)
 
 
 def test_storage_is_reallocated_a_logarithmic_number_of_times() -> None:
@@ -101,8 +100,7 @@ def test_a_small_memory_splits_calls_and_changes_nothing() -> None:
         gardener.grow(150)
         gardener.grow(20)
         evaluations.append(torch.stack([logits for _, logits in gardener.history]))
-        assert meter.calls == trees.counts.calls
-        assert trees.counts.tokens == 170
+        assert meter.calls == trees.counts.calls and trees.counts.tokens == 170
     assert trees.counts.calls > 6
     assert meter.largest <= 16 << 10
     torch.testing.assert_close(evaluations[0], evaluations[1], atol=NATS, rtol=0)
@@ -243,18 +241,15 @@ def test_other_models_are_refused(make, words: str) -> None:
 
 def test_a_model_in_training_mode_is_refused_when_it_matters() -> None:
     hf_model = fresh("gpt2").train()
-    with pytest.raises(UnsupportedError, match=r"model\.eval\(\)"):
-        TransformersModel(hf_model, VOCABULARY)
+    refused(r"model\.eval\(\)", TransformersModel, hf_model, VOCABULARY)
     model = TransformersModel(hf_model.eval(), VOCABULARY)
     hf_model.train()
-    with pytest.raises(UnsupportedError, match=r"model\.eval\(\)"):
-        model.trees(PROMPTS)
+    refused(r"model\.eval\(\)", model.trees, PROMPTS)
 
 
 def test_a_vocabulary_of_another_size_is_refused() -> None:
     small = Vocabulary.from_tokens([b"a", b"b", b""], 2)
-    with pytest.raises(VocabularyError, match="64 rows .* 3 entries"):
-        TransformersModel(build("llama"), small)
+    refused("64 rows .* 3 entries", TransformersModel, build("llama"), small, error=VocabularyError)
 
 
 @pytest.mark.parametrize("name", ["llama", "mamba"])
@@ -265,8 +260,7 @@ def test_nan_is_an_error_and_the_trees_survive_it(name: str) -> None:
     gardener.grow(5)
     head = hf_model.get_output_embeddings()
     spoil = head.register_forward_hook(lambda module, arguments, output: output.fill_(math.nan))
-    with pytest.raises(ModelError, match=r"NaN.*torch\.float32.*eager"):
-        gardener.grow(5)
+    refused(r"NaN.*torch\.float32.*eager", gardener.grow, 5, error=ModelError)
     spoil.remove()
     gardener.grow(5)
     assert float(gardener.errors(lambda sequence: evaluate(hf_model, sequence)).abs().max()) < NATS
@@ -339,9 +333,7 @@ def worst(gardener: TreeGrowth, hf_model: Any) -> float:
 )
 def test_what_a_configuration_names(config: Any, separate: set[int], crossed: tuple[int, ...], slots: int) -> None:
     borders = Borders(model(config), 128)
-    assert borders.separate == separate
-    assert borders.all == crossed
-    assert borders.slots == slots
+    assert (borders.separate, borders.all, borders.slots) == (separate, crossed, slots)
 
 
 def test_a_border_is_tried_when_it_is_crossed() -> None:
@@ -393,8 +385,7 @@ def test_what_a_model_raises_has_a_type() -> None:
         raise RuntimeError("size of tensor a must match")
 
     hf_model.register_forward_pre_hook(fail)
-    with pytest.raises(ModelError, match="Try shorter inputs.*size of tensor a") as caught:
-        trees.roots()
+    caught = refused("Try shorter inputs.*size of tensor a", trees.roots, error=ModelError)
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 

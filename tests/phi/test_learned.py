@@ -14,22 +14,29 @@ import numpy as np
 import pytest
 import torch
 
-import outlines_phi
-from outlines_phi import Draws, LearnedPhi, LocalPhi, StateValues, UnsupportedError
+from outlines_phi import (
+    Draws,
+    Generator,
+    LearnedPhi,
+    LocalPhi,
+    PhiLogitsProcessor,
+    StateValues,
+    UnsupportedError,
+    from_transformers,
+)
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import Prefixes, learned
-from outlines_phi.phi.state_values import EMPTY, STEPS, Knowledge, Observed
-from tests.inner import DONE, AncestralSampler, TreeStore, bundled
+from tests.inner import DONE, EMPTY, STEPS, AncestralSampler, Knowledge, Observed, TreeStore, bundled
 from tests.languages import AND_OPEN, LANGUAGES, VOCABULARY, Language, deviation, errors_of, sample, z
 from tests.phi.walks import ManyPartitions, mean_weight, paths
+from tests.refusals import refused
 
 WORDS, LOOP, NESTED, LATE = LANGUAGES
 
 
 def step(state: int, **mass: float) -> Observed:
     """A step from ``state``: probabilities by target, written ``to3=0.5``."""
-    targets = np.array([int(name[2:]) for name in mass], dtype=np.int32)
-    return Observed(state, targets, np.array(list(mass.values())))
+    return Observed(state, np.array([int(name[2:]) for name in mass], dtype=np.int32), np.array(list(mass.values())))
 
 
 def value(known: Knowledge, state: int) -> float:
@@ -55,26 +62,20 @@ class TestKnowledge:
         known = EMPTY.after(steps)
         assert {state: value(known, state) for state in expected} == pytest.approx(expected)
 
-    def test_a_state_that_leads_back_to_itself_has_the_value_of_its_ways_out(self) -> None:
+    def test_loops_tiny_values_ends_and_strangers_have_their_values(self) -> None:
         """V = 0.9 V + 0.05: the least solution, not the 1 that one that starts high would stay near."""
         assert value(EMPTY.after([step(2, to2=0.9, to1=0.05)]), 2) == pytest.approx(0.5, rel=0.05)
-
-    def test_tiny_values_keep_their_proportions(self) -> None:
         steps = [step(s, **{f"to{s + 1}": 1e-30}) for s in range(2, 40)] + [step(40, to1=1e-30)]
         log_v = EMPTY.after(steps).log_values(np.arange(2, 41, dtype=np.int32))
         assert log_v[:5] == pytest.approx([-k * 30 * math.log(10) for k in range(39, 34, -1)])
-
-    def test_ends_and_strangers(self) -> None:
         found = EMPTY.after([step(2, to1=0.5)]).log_values(np.array([0, DONE, 2, 7], dtype=np.int32))
         assert found[0] == -math.inf and found[1] == 0 and found[2] == pytest.approx(math.log(0.5))
         assert math.isnan(found[3])
 
-    def test_the_latest_steps_are_kept(self) -> None:
+    def test_the_latest_steps_are_kept_and_learning_in_parts_is_learning_at_once(self) -> None:
         known = EMPTY.after([step(2, to1=0.9)] * STEPS)
         known = known.after([step(2, to1=0.1)] * STEPS)
         assert len(known.at) == STEPS and value(known, 2) == pytest.approx(0.1)
-
-    def test_learning_in_parts_is_learning_at_once(self) -> None:
         steps = [step(2, to3=0.5, to2=0.2), step(3, to1=0.1, to2=0.1), step(2, to3=0.1)]
         parts = EMPTY
         for one in steps:
@@ -119,8 +120,7 @@ class TestFile:
     ) -> None:
         values.save(tmp_path / "file")
         sampler = AncestralSampler(LearnedPhi(StateValues.load(tmp_path / "file")))
-        with pytest.raises(UnsupportedError, match=f"{words}.*phi='learned'"):
-            sampler.sample(request_of())
+        refused(f"{words}.*phi='learned'", sampler.sample, request_of())
 
     def test_another_budget_is_no_other_subject(self, values: StateValues) -> None:
         settings = replace(WORDS.settings(0), max_new_tokens=WORDS.budget + 1)
@@ -156,8 +156,7 @@ class TestFile:
                 (tmp_path / "whole.npz").write_bytes(whole)
                 with np.load(tmp_path / "whole.npz") as file:
                     np.savez(path, **{**file, "ends": file["ends"] + 1})
-        with pytest.raises(UnsupportedError, match=r"LearnedPhi\(StateValues\(\)\).*file\.npz"):
-            StateValues.load(path)
+        refused(r"LearnedPhi\(StateValues\(\)\).*file\.npz", StateValues.load, path)
 
     def test_any_bit_that_was_changed_is_a_typed_error_or_changes_nothing(
         self, values: StateValues, tmp_path: Path
@@ -173,14 +172,16 @@ class TestFile:
                     StateValues.load(path)
 
     def test_there_has_to_be_something_to_save(self, tmp_path: Path) -> None:
-        with pytest.raises(UnsupportedError, match="before any call"):
-            StateValues().save(tmp_path / "file")
+        refused("before any call", StateValues().save, tmp_path / "file")
         assert not list(tmp_path.iterdir())
 
     def test_states_without_stable_names_cannot_be_shared(self, values: StateValues) -> None:
         table = type(WORDS.table)(ManyPartitions(WORDS.table.guide))
-        with pytest.raises(UnsupportedError, match="ManyPartitions has no fingerprint.*phi='learned'"):
-            AncestralSampler(LearnedPhi(StateValues())).sample(replace(WORDS.request(1, 0), table=table))
+        refused(
+            "ManyPartitions has no fingerprint.*phi='learned'",
+            AncestralSampler(LearnedPhi(StateValues())).sample,
+            replace(WORDS.request(1, 0), table=table),
+        )
         assert len(AncestralSampler(LearnedPhi()).sample(replace(WORDS.request(5, 0), table=table))[0]) == 5
 
 
@@ -298,10 +299,13 @@ def test_what_is_learned_helps(language: Language) -> None:
     assert ess(paths(language, LearnedPhi(taught(language)))) > 1.8 * ess(paths(language, LocalPhi()))
 
 
-def test_rounds_double() -> None:
+def test_rounds_double_and_learning_costs_no_model_call() -> None:
     phi = LearnedPhi()
     assert [phi.rounds(n) for n in (1, 8, 16, 50)] == [[1], [8], [8, 8], [8, 8, 16, 18]]
     assert LocalPhi().rounds(50) == (50,)
+    # Walks of one round evaluate what masked ones do: each prefix once.
+    (draws,) = sample(LearnedPhi(), LATE.request(8, seed=1))
+    assert draws.counts.tokens == len({draw.token_ids[:i] for draw in draws for i in range(1, len(draw.token_ids))})
 
 
 class TestKept:
@@ -317,8 +321,7 @@ class TestKept:
         self.draw(store, None)
         first = len(self.values(store).known.at)
         self.draw(store, None)
-        assert 0 < first < len(self.values(store).known.at)
-        assert len(self.values(store, temperature=0.5)) == 0
+        assert 0 < first < len(self.values(store).known.at) and len(self.values(store, temperature=0.5)) == 0
         store.clear()
         assert len(self.values(store)) == 0
 
@@ -327,18 +330,15 @@ class TestKept:
         torch.manual_seed(0)
         first = self.draw(store, 3)
         self.draw(store, None)
-        assert self.draw(store, 3).items == first.items
-        assert self.draw(TreeStore(), 3).items == first.items
+        assert (self.draw(store, 3).items, self.draw(TreeStore(), 3).items) == (first.items, first.items)
 
-    def test_a_seeded_call_starts_from_what_was_given(self) -> None:
+    def test_a_seeded_call_starts_from_what_was_given_for_each_prompt_alone(self) -> None:
         values, request = taught(LATE), LATE.request(16, 3)
         torch.manual_seed(0)
         (first,) = sample(LearnedPhi(values), request)
         sample(LearnedPhi(values), LATE.request(64, None))
         assert sample(LearnedPhi(values), request)[0].items == first.items
         assert sample(LearnedPhi(StateValues()), request)[0].items != first.items
-
-    def test_prompts_of_a_batch_do_not_depend_on_one_another(self) -> None:
         both = sample(LearnedPhi(), replace(LATE.request(32, 3, rows=2), prompts=[(1, 2), (4, 3)]))
         assert both[0].items == sample(LearnedPhi(), LATE.request(32, 3))[0].items
 
@@ -351,8 +351,8 @@ class TestKept:
 
     def test_a_generator_forgets_them_when_its_model_does(self) -> None:
         """Also one that was made before, and keeps its compiled output type."""
-        model = outlines_phi.from_transformers(*bundled.load())
-        generator = outlines_phi.Generator(model, ANSWER, phi="learned")
+        model = from_transformers(*bundled.load())
+        generator = Generator(model, ANSWER, phi="learned")
 
         def draw() -> tuple[float, ...]:
             torch.manual_seed(1)
@@ -364,21 +364,14 @@ class TestKept:
         assert draw() == first
 
 
-def test_learning_costs_no_model_call() -> None:
-    """Walks of one round evaluate what masked ones do: each prefix once."""
-    (draws,) = sample(LearnedPhi(), LATE.request(8, seed=1))
-    assert draws.counts.tokens == len({draw.token_ids[:i] for draw in draws for i in range(1, len(draw.token_ids))})
-
-
-class TestProcessor:
-    def test_a_loop_learns_and_its_weights_are_unbiased(self) -> None:
-        model = outlines_phi.from_transformers(*bundled.load())
-        values = StateValues()
-        processor = outlines_phi.PhiLogitsProcessor(model, ANSWER, phi=LearnedPhi(values), max_new_tokens=12)
-        inputs = model.hf_tokenizer([PROMPT] * 400, return_tensors="pt")
-        torch.manual_seed(1)
-        model.model.generate(**inputs, logits_processor=[processor], **processor.host_options)
-        assert len(values) > 3
-        exact = outlines_phi.Generator(model, ANSWER).sample(PROMPT, 200, seed=0, phi="exact", max_new_tokens=12)
-        w = np.exp(processor.log_w())
-        assert abs(w.mean() - math.exp(exact.log_z)) < 4 * w.std() / math.sqrt(len(w)) + 1e-6
+def test_a_loop_learns_and_its_weights_are_unbiased() -> None:
+    model = from_transformers(*bundled.load())
+    values = StateValues()
+    processor = PhiLogitsProcessor(model, ANSWER, phi=LearnedPhi(values), max_new_tokens=12)
+    inputs = model.hf_tokenizer([PROMPT] * 400, return_tensors="pt")
+    torch.manual_seed(1)
+    model.model.generate(**inputs, logits_processor=[processor], **processor.host_options)
+    assert len(values) > 3
+    exact = Generator(model, ANSWER).sample(PROMPT, 200, seed=0, phi="exact", max_new_tokens=12)
+    w = np.exp(processor.log_w())
+    assert abs(w.mean() - math.exp(exact.log_z)) < 4 * w.std() / math.sqrt(len(w)) + 1e-6

@@ -1,7 +1,5 @@
 """The bundled model, as stock Outlines and as this package have it."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import warnings
@@ -11,10 +9,8 @@ import outlines
 import pytest
 import torch
 
-import outlines_phi
-from outlines_phi.lm import bundled
-from outlines_phi.plugin.types.tables import CompiledTypes
-from outlines_phi.sampling.draws import Draws
+from outlines_phi import Draws, PhiTransformers, from_transformers
+from tests.inner import CompiledTypes, bundled
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -41,9 +37,9 @@ def _eager() -> Iterator[None]:
 
 
 @pytest.fixture
-def fresh() -> outlines_phi.PhiTransformers:
+def fresh() -> PhiTransformers:
     """A model with compiled types of its own, where those of a vocabulary are for all models."""
-    made = outlines_phi.from_transformers(*bundled.load())
+    made = from_transformers(*bundled.load())
     made.compiled = CompiledTypes(made.lm.vocabulary)
     return made
 
@@ -54,7 +50,7 @@ def stock() -> outlines.models.Transformers:
 
 
 @pytest.fixture
-def drawn(model: outlines_phi.PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> list[Draws]:
+def drawn(model: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> list[Draws]:
     """Return the draws of this package's samplers during the test, in order."""
     record: list[Draws] = []
     draw = model.draw

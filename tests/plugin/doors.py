@@ -16,7 +16,7 @@ import pytest
 import outlines_phi
 from outlines_phi import BannedPhrases, PhiTransformers, generate, samplers
 from outlines_phi.lm import bundled
-from tests.plugin.loops import custom, pair, texts
+from tests.plugin.instruments import custom, pair, texts
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,7 @@ def asynchronous(model: PhiTransformers, wanted: Wanted) -> list[str]:
 def classic(model: PhiTransformers, wanted: Wanted) -> list[str]:
     sampler = samplers.multinomial(wanted.n, top_k=wanted.top_k)
     door, words = (generate.choice, [list(wanted.words)]) if wanted.words else (generate.text, [])
-    generator = door(model, *words, sampler, **wanted.options)
-    return generator(wanted.prompt, max_tokens=wanted.budget)
+    return door(model, *words, sampler, **wanted.options)(wanted.prompt, max_tokens=wanted.budget)
 
 
 def installed(model: PhiTransformers, wanted: Wanted) -> list[str]:
@@ -176,8 +175,7 @@ def banned_model(model: PhiTransformers, wanted: Wanted) -> list[str]:
 def levelled(model: PhiTransformers, wanted: Wanted) -> list[str]:
     """The correction is an option of the phrases."""
     phrases, options = wanted.unbanned
-    level = {"local": "mask"}.get(phi := options.pop("phi"), phi)
-    ban = BannedPhrases(phrases, level=level)
+    ban = BannedPhrases(phrases, level={"local": "mask"}.get(phi := options.pop("phi"), phi))
     return model(wanted.prompt, wanted.output_type, banned_phrases=ban, **wanted.many, **options)
 
 

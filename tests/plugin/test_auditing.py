@@ -13,26 +13,26 @@ from outlines.inputs import Image
 from outlines.types import regex
 from pydantic import BaseModel
 
-import outlines_phi
 from outlines_phi import (
+    AuditReport,
+    Effort,
     EmptyLanguageError,
     FidelityWarning,
     FitWarning,
     Generator,
     PhiTransformers,
+    SamplingSettings,
     UnsupportedError,
+    audit,
     from_language_model,
 )
 from outlines_phi.fidelity import FormatFit
-from outlines_phi.fidelity.audit_report import AuditReport
-from outlines_phi.fidelity.format_fit import LOW, REMEDIES
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.tree.distribution import Beginnings, FirstToken
 from outlines_phi_workbench.suite.reference import enumerate_language
+from tests.inner import LOW, REMEDIES, Beginnings, FirstToken, TableModel
 from tests.languages import VOCABULARY
-from tests.plugin.gate import trees
-from tests.plugin.oracle import reference
+from tests.plugin.instruments import reference, trees
 from tests.precision import SHARE
+from tests.refusals import refused
 
 QUESTION = "Question: is the bakery open on Monday? Answer: "
 Answer = Literal["yes", "not now", "nobody"]  # none begins another: stock Outlines would lose the longer
@@ -45,7 +45,7 @@ class Character(BaseModel):
     alive: bool
 
 
-def truth(model: outlines_phi.PhiTransformers, prompt: str = QUESTION, **options: Any) -> tuple[float, float]:
+def truth(model: PhiTransformers, prompt: str = QUESTION, **options: Any) -> tuple[float, float]:
     """Phi, and the total variation of masking, by enumeration."""
     laws = reference(model, Answer, prompt, BUDGET, **options)
     return math.exp(laws.log_phi), 1 - sum(min(laws.mask[ids], p) for ids, p in laws.mu.items())
@@ -63,36 +63,33 @@ def holds(report: AuditReport, phi: float, tv: float) -> bool:
 
 
 @pytest.fixture(scope="module")
-def report(model: outlines_phi.PhiTransformers) -> AuditReport:
-    return outlines_phi.Generator(model, Answer).audit(QUESTION, n=400, max_new_tokens=BUDGET, seed=3)
+def report(model: PhiTransformers) -> AuditReport:
+    return Generator(model, Answer).audit(QUESTION, n=400, max_new_tokens=BUDGET, seed=3)
 
 
-def test_a_generator_is_audited(model: outlines_phi.PhiTransformers, report: AuditReport) -> None:
+def test_a_generator_is_audited(model: PhiTransformers, report: AuditReport) -> None:
     phi, tv = truth(model)
-    assert holds(report, phi, tv)
-    assert tv > 0.05 and report.pooled.bias.tv.interval.low > 0.01
+    assert holds(report, phi, tv) and tv > 0.05 and report.pooled.bias.tv.interval.low > 0.01
     assert not holds(report, phi * 1.1, tv) and not holds(report, phi, tv + 0.15)
     assert report.findings[0].name == QUESTION and not report.by_field
     assert report.budgets == (BUDGET,) and report.n == 400
     assert {one.field for one in report.pooled.distortions} == {"whole text"}
 
 
-def test_masking_is_that_of_the_language_that_draws_are_of(model: outlines_phi.PhiTransformers) -> None:
+def test_masking_is_that_of_the_language_that_draws_are_of(model: PhiTransformers) -> None:
     """JSON is audited with the blanks of this package; with those of Outlines where its own generator is what is audited."""
     options: Any = {"n": 30, "max_new_tokens": 60, "seed": 3}
-    draws = outlines_phi.Generator(model, Character).sample(QUESTION, phi="local", **options)
-    for source in ((model, Character), outlines_phi.Generator(model, Character, phi=None)):
-        found = outlines_phi.audit(source, QUESTION, **options)
+    draws = Generator(model, Character).sample(QUESTION, phi="local", **options)
+    for source in ((model, Character), Generator(model, Character, phi=None)):
+        found = audit(source, QUESTION, **options)
         assert [trace.text for trace in found.traces[0]] == draws.texts
         assert found.pooled.bias.phi.value == pytest.approx(math.exp(draws.log_z), rel=1e-6)
-    stock = outlines_phi.audit(outlines.Generator(model, Character), QUESTION, **options)
+    stock = audit(outlines.Generator(model, Character), QUESTION, **options)
     assert [trace.text for trace in stock.traces[0]] != draws.texts
 
 
-def test_no_model_call_is_made_beyond_the_draws(model: outlines_phi.PhiTransformers, report: AuditReport) -> None:
-    draws = outlines_phi.Generator(model, Answer).sample(
-        QUESTION, n=400, phi="local", draft=[], max_new_tokens=BUDGET, seed=3
-    )
+def test_no_model_call_is_made_beyond_the_draws(model: PhiTransformers, report: AuditReport) -> None:
+    draws = Generator(model, Answer).sample(QUESTION, n=400, phi="local", draft=[], max_new_tokens=BUDGET, seed=3)
     assert (report.counts.calls, report.counts.tokens) == (draws.counts.calls, draws.counts.tokens)
     assert [trace.text for trace in report.traces[0]] == draws.texts
 
@@ -107,7 +104,7 @@ def test_no_model_call_is_made_beyond_the_draws(model: outlines_phi.PhiTransform
     ids=["our model and a type", "a stock model and a type", "a stock generator of our model"],
 )
 def test_every_source_gives_the_same_report(source: Any, model: Any, stock: Any, report: AuditReport) -> None:
-    again = outlines_phi.audit(source(model, stock), QUESTION, 400, max_new_tokens=BUDGET, seed=3)
+    again = audit(source(model, stock), QUESTION, 400, max_new_tokens=BUDGET, seed=3)
     assert again.to_dict() == report.to_dict()
 
 
@@ -115,8 +112,8 @@ def test_a_stock_generator_is_audited_as_it_is(model: Any, stock: Any) -> None:
     """Its index over the real vocabulary is the language; a type where Outlines loses no text."""
     type_ = Literal["yes", "no"]
     generator = outlines.Generator(stock, type_)
-    ours = outlines_phi.audit((model, type_), QUESTION, 100, seed=1)
-    theirs = outlines_phi.audit(generator, QUESTION, 100, seed=1)
+    ours = audit((model, type_), QUESTION, 100, seed=1)
+    theirs = audit(generator, QUESTION, 100, seed=1)
     assert theirs.pooled.bias.tv.value == pytest.approx(ours.pooled.bias.tv.value, abs=SHARE)
     assert type(stock) is outlines.models.Transformers and generator.model is stock
 
@@ -124,75 +121,75 @@ def test_a_stock_generator_is_audited_as_it_is(model: Any, stock: Any) -> None:
 @pytest.mark.parametrize(
     "options", [{"temperature": 0.6}, {"temperature": 1.5, "repetition_penalty": 1.2}, {"top_k": 2}], ids=str
 )
-def test_the_law_is_that_of_the_call(model: outlines_phi.PhiTransformers, options: dict[str, Any]) -> None:
+def test_the_law_is_that_of_the_call(model: PhiTransformers, options: dict[str, Any]) -> None:
     """Dead ends of truncation are said."""
-    report = outlines_phi.audit((model, Answer), QUESTION, 300, max_new_tokens=BUDGET, seed=2, **options)
+    report = audit((model, Answer), QUESTION, 300, max_new_tokens=BUDGET, seed=2, **options)
     assert holds(report, *truth(model, **options)) and report.settings.top_k == options.get("top_k")
     assert "top_k" in options or not holds(report, *truth(model))
     assert (report.pooled.bias.failures > 0) == any("top_k=2" in warning for warning in report.warnings)
 
 
-def test_an_enumeration_narrows_the_bounds_and_is_counted(model: outlines_phi.PhiTransformers) -> None:
+def test_an_enumeration_narrows_the_bounds_and_is_counted(model: PhiTransformers) -> None:
     asked: dict[str, Any] = {"prompts": "New character: Aria. JSON: ", "n": 20, "seed": 1}
-    without = outlines_phi.audit((model, Character), **asked)
-    bounded = outlines_phi.audit((model, Character), **asked, bounds_tokens=1000)
+    without = audit((model, Character), **asked)
+    bounded = audit((model, Character), **asked, bounds_tokens=1000)
     assert bounded.pooled.bias.certain.low >= without.pooled.bias.certain.low
     assert bounded.pooled.bias.certain.width < 0.5 * without.pooled.bias.certain.width
     assert bounded.pooled.bias.mean_w == without.pooled.bias.mean_w
     assert without.counts.tokens < bounded.counts.tokens <= without.counts.tokens + 1000 + 64
 
 
-def test_the_generation_config_of_an_application_is_said(fresh: outlines_phi.PhiTransformers) -> None:
+def test_the_generation_config_of_an_application_is_said(fresh: PhiTransformers) -> None:
     fresh.model.generation_config.top_k = 50
-    assert any("top_k=50" in note for note in outlines_phi.audit((fresh, Answer), QUESTION, 40, seed=1).warnings)
-    asked = outlines_phi.audit((fresh, Answer), QUESTION, 40, seed=1, top_k=50)
+    assert any("top_k=50" in note for note in audit((fresh, Answer), QUESTION, 40, seed=1).warnings)
+    asked = audit((fresh, Answer), QUESTION, 40, seed=1, top_k=50)
     assert asked.settings.top_k == 50 and not any("generation_config" in note for note in asked.warnings)
     fresh.model.generation_config.top_k = None
     fresh.model.generation_config.do_sample = False
-    assert any("greedy" in note for note in outlines_phi.audit((fresh, Answer), QUESTION, 40, seed=1).warnings)
+    assert any("greedy" in note for note in audit((fresh, Answer), QUESTION, 40, seed=1).warnings)
 
 
-WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"prompts": []}, "No prompts"),
-    ({"prompts": None}, "cannot be read"),
-    ({"prompts": [QUESTION, 7]}, "cannot be read"),
-    ({"n": 1}, "at least 2"),
-    ({"n": 0}, "at least 2"),
-    ({"n": 2.5}, "at least 2"),
-    ({"n": True}, "at least 2"),
-    ({"confidence": 95}, "between 0 and 1"),
-    ({"bounds_tokens": -1}, "bounds_tokens"),
-    ({"phi": "exact"}, "Leave phi= out of an audit"),
-    ({"num_return_sequences": 3}, "Leave num_return_sequences= out of an audit"),
-    ({"do_sample": False}, "do_sample"),
-    ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size"),
-    ({"sampler": "beam"}, "sampler"),
-    ({"max_tokens": 9}, r"give max_new_tokens=\)\.$"),
-    ({"temperature": 0}, "temperature"),
-    ({"source": Answer}, r"expected an outlines\.Generator"),
-    ({"source": "generator"}, r"expected an outlines\.Generator"),
-    ({"source": (None, Answer)}, "wrap"),
-    ({"prompts": Answer}, r"outlines_phi\.audit\(\(model, T\), prompts\).*in the place of the prompts"),
-    ({"prompts": Literal["a"], "n": QUESTION}, r"outlines_phi\.audit\(\(model, T\), prompts\)"),
-    ({"source": "free"}, "free text has no format"),
-    ({"source": "stock"}, "free text has no format"),
-    ({"source": "image"}, "Image"),
-]
-
-
-@pytest.mark.parametrize(("changes", "message"), WRONG, ids=str)
-def test_bad_input_is_refused(changes: dict[str, Any], message: str, model: outlines_phi.PhiTransformers) -> None:
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"prompts": []}, "No prompts"),
+        ({"prompts": None}, "cannot be read"),
+        ({"prompts": [QUESTION, 7]}, "cannot be read"),
+        ({"n": 1}, "at least 2"),
+        ({"n": 0}, "at least 2"),
+        ({"n": 2.5}, "at least 2"),
+        ({"n": True}, "at least 2"),
+        ({"confidence": 95}, "between 0 and 1"),
+        ({"bounds_tokens": -1}, "bounds_tokens"),
+        ({"phi": "exact"}, "Leave phi= out of an audit"),
+        ({"num_return_sequences": 3}, "Leave num_return_sequences= out of an audit"),
+        ({"do_sample": False}, "do_sample"),
+        ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size"),
+        ({"sampler": "beam"}, "sampler"),
+        ({"max_tokens": 9}, r"give max_new_tokens=\)\.$"),
+        ({"temperature": 0}, "temperature"),
+        ({"source": Answer}, r"expected an outlines\.Generator"),
+        ({"source": "generator"}, r"expected an outlines\.Generator"),
+        ({"source": (None, Answer)}, "wrap"),
+        ({"prompts": Answer}, r"outlines_phi\.audit\(\(model, T\), prompts\).*in the place of the prompts"),
+        ({"prompts": Literal["a"], "n": QUESTION}, r"outlines_phi\.audit\(\(model, T\), prompts\)"),
+        ({"source": "free"}, "free text has no format"),
+        ({"source": "stock"}, "free text has no format"),
+        ({"source": "image"}, "Image"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_refused(changes: dict[str, Any], message: str, model: PhiTransformers) -> None:
     asked = {"source": (model, Answer), "prompts": QUESTION, "n": 10, **changes}
     if isinstance(asked["source"], str):  # of the model
         asked["source"] = {"free": (model, None), "stock": outlines.Generator(model), "image": (model, Image)}.get(
             asked["source"], asked["source"]
         )
-    with pytest.raises((UnsupportedError, EmptyLanguageError), match=message):
-        outlines_phi.audit(**asked)
+    refused(message, audit, **asked, error=(UnsupportedError, EmptyLanguageError))
 
 
-def test_an_audit_leaves_the_model_as_it_was(fresh: outlines_phi.PhiTransformers) -> None:
-    generator = outlines_phi.Generator(fresh, Answer)
+def test_an_audit_leaves_the_model_as_it_was(fresh: PhiTransformers) -> None:
+    generator = Generator(fresh, Answer)
     before = generator.sample(QUESTION, n=5, seed=9, max_new_tokens=BUDGET).texts
     generator.audit(QUESTION, n=20, max_new_tokens=BUDGET)
     assert generator.sample(QUESTION, n=5, seed=9, max_new_tokens=BUDGET).texts == before
@@ -268,34 +265,33 @@ class TestWarning:
             warnings.simplefilter("ignore", FitWarning)
             Generator(fresh, CAPITAL)(BAKERY)
             warnings.simplefilter("error", FitWarning)
-            with pytest.raises(FitWarning, match="log Phi is"):
-                Generator(fresh, CAPITAL)(BAKERY)
+            refused("log Phi is", Generator(fresh, CAPITAL), BAKERY, error=FitWarning)
 
     def test_the_worst_prompt_of_a_batch_is_named(self, fresh: PhiTransformers) -> None:
         (text,) = said(lambda: Generator(fresh, CAPITAL).sample_batch([BAKERY, ARIA]))
         assert f"after {ARIA!r}" in text
 
 
-class TestAdvice:
-    @pytest.mark.parametrize(
-        ("tokens", "log_live", "expected"),
-        [
-            ([("Yes", False), ("yes", True)], -8.0, ["case", "ask"]),
-            ([(" yes", False), ("yes", True)], -8.0, ["blank", "ask"]),
-            ([(" Yes", False), ("yes", True)], -8.0, ["case", "ask"]),
-            ([("The", False), ("yes", True)], -8.0, ["ask"]),
-            ([("No", False), ("n", True)], -8.0, ["ask"]),
-            ([("The", False), ("A", True)], -0.5, ["ask", "ends", "fields"]),
-        ],
-    )
-    def test_it_goes_by_the_first_tokens(self, tokens: list, log_live: float, expected: list[str]) -> None:
-        beginnings = Beginnings(tuple(FirstToken(text, 0.1, live) for text, live in tokens), log_live)
-        fit = FormatFit(prompt="", form="", log_z=-8.5, log_z_bounds=(-9, -8), beginnings=beginnings)
-        assert list(fit.advice) == [REMEDIES[name] for name in expected]
+@pytest.mark.parametrize(
+    ("tokens", "log_live", "expected"),
+    [
+        ([("Yes", False), ("yes", True)], -8.0, ["case", "ask"]),
+        ([(" yes", False), ("yes", True)], -8.0, ["blank", "ask"]),
+        ([(" Yes", False), ("yes", True)], -8.0, ["case", "ask"]),
+        ([("The", False), ("yes", True)], -8.0, ["ask"]),
+        ([("No", False), ("n", True)], -8.0, ["ask"]),
+        ([("The", False), ("A", True)], -0.5, ["ask", "ends", "fields"]),
+    ],
+)
+def test_advice_goes_by_the_first_tokens(tokens: list, log_live: float, expected: list[str]) -> None:
+    beginnings = Beginnings(tuple(FirstToken(text, 0.1, live) for text, live in tokens), log_live)
+    fit = FormatFit(prompt="", form="", log_z=-8.5, log_z_bounds=(-9, -8), beginnings=beginnings)
+    assert list(fit.advice) == [REMEDIES[name] for name in expected]
 
-    def test_none_where_the_format_fits_and_some_where_first_tokens_are_unknown(self) -> None:
-        assert FormatFit(prompt="", form="", log_z=-4.9, log_z_bounds=(-6, -4)).advice == ()
-        assert "first tokens" not in FormatFit(prompt="", form="", log_z=-9, log_z_bounds=(-math.inf, 0)).warning
+
+def test_no_advice_where_the_format_fits_and_some_where_first_tokens_are_unknown() -> None:
+    assert FormatFit(prompt="", form="", log_z=-4.9, log_z_bounds=(-6, -4)).advice == ()
+    assert "first tokens" not in FormatFit(prompt="", form="", log_z=-9, log_z_bounds=(-math.inf, 0)).warning
 
 
 class TestTable:
@@ -305,8 +301,7 @@ class TestTable:
         table = Generator(model, regex("(ab|ba|c){1,3}x?")).fit("p", [Literal["a", "cc"]], max_new_tokens=7)
         for fit, form in zip(table, (regex("(ab|ba|c){1,3}x?"), Literal["a", "cc"]), strict=True):
             compiled = model.table(form)
-            settings = outlines_phi.SamplingSettings(max_new_tokens=7)
-            exact = enumerate_language(lm, compiled, (1, 2), settings, 7)
+            exact = enumerate_language(lm, compiled, (1, 2), SamplingSettings(max_new_tokens=7), 7)
             assert fit.log_z_bounds[0] - 1e-6 <= exact.log_phi <= fit.log_z_bounds[1] + 1e-6
             assert fit.log_z_bounds[0] - 1e-9 <= fit.log_z <= fit.log_z_bounds[1] + 1e-9
             row = lm.trees([(1, 2)]).roots().logits[0].double().log_softmax(-1)
@@ -319,8 +314,7 @@ class TestTable:
     def test_it_compares_formats_after_prompts(
         self, fresh: PhiTransformers, stock: outlines.models.Transformers
     ) -> None:
-        generator = Generator(fresh, SMALL)
-        table = generator.fit([BAKERY, ARIA], [CAPITAL], tokens=6)
+        table = Generator(fresh, SMALL).fit([BAKERY, ARIA], [CAPITAL], tokens=6)
         assert [(fit.prompt, fit.low) for fit in table] == [(BAKERY, False), (BAKERY, True), (ARIA, True), (ARIA, True)]
         greedy = stock(BAKERY, max_new_tokens=6, do_sample=False)
         text = repr(table)
@@ -337,15 +331,13 @@ class TestTable:
         ],
     )
     def test_what_cannot_be_compared_is_refused(self, call: Any, words: str, model: PhiTransformers) -> None:
-        with pytest.raises(UnsupportedError, match=words):
-            call(model)
+        refused(words, call, model)
 
 
-class TestMarginals:
-    def test_they_are_certified_where_enumeration_ends_and_intervals_elsewhere(self, fresh: PhiTransformers) -> None:
-        generator = Generator(fresh, Literal["yes", "no", "not now"])
-        marginals, law = generator.marginals(BAKERY), generator.probabilities(BAKERY, tolerance=0)
-        assert marginals.certified
-        assert all(entry.lo - 1e-9 <= law[entry.value].p <= entry.hi + 1e-9 for entry in marginals[""])
-        unfinished = generator.marginals(BAKERY, 10, seed=1, effort=outlines_phi.Effort(tokens=2))
-        assert not unfinished.certified and "10 draws" in str(unfinished)
+def test_marginals_are_certified_where_enumeration_ends_and_intervals_elsewhere(fresh: PhiTransformers) -> None:
+    generator = Generator(fresh, Literal["yes", "no", "not now"])
+    marginals, law = generator.marginals(BAKERY), generator.probabilities(BAKERY, tolerance=0)
+    assert marginals.certified
+    assert all(entry.lo - 1e-9 <= law[entry.value].p <= entry.hi + 1e-9 for entry in marginals[""])
+    unfinished = generator.marginals(BAKERY, 10, seed=1, effort=Effort(tokens=2))
+    assert not unfinished.certified and "10 draws" in str(unfinished)

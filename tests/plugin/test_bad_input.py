@@ -19,12 +19,22 @@ from outlines.types import cfg, json_schema, regex
 from outlines.types.dsl import Choice, either, optional
 from pydantic import BaseModel, Field
 
-import outlines_phi
-from outlines_phi import Draws, PhiTransformers, errors
+from outlines_phi import (
+    BigramDPPhi,
+    Draws,
+    Generator,
+    PhiTransformers,
+    StateValues,
+    audit,
+    errors,
+    from_transformers,
+    generate,
+    limits,
+    wrap,
+)
 from outlines_phi.errors import EmptyLanguageError, GrammarError, ModelError, UnsupportedError, VocabularyError
-from outlines_phi.format_limits import current_limits
-from outlines_phi.lm import bundled
-from outlines_phi.phi.estimator import Phi
+from tests.inner import Phi, bundled, current_limits
+from tests.refusals import refused
 
 PROMPT = "A person as JSON: "
 COLOUR = Literal["red", "green"]
@@ -146,9 +156,8 @@ TYPES: list[tuple[str, Any, type[Exception], str]] = [
 
 @pytest.mark.parametrize(("output_type", "error", "message"), [c[1:] for c in TYPES], ids=[c[0] for c in TYPES])
 def test_an_output_type(output_type: Any, error: type[Exception], message: str, model: PhiTransformers) -> None:
-    for call in (lambda: model(PROMPT, output_type, phi="exact"), lambda: outlines_phi.Generator(model, output_type)):
-        with pytest.raises(error, match=message) as caught:
-            call()
+    for call in (lambda: model(PROMPT, output_type, phi="exact"), lambda: Generator(model, output_type)):
+        caught = refused(message, call, error=error)
         assert isinstance(caught.value, errors.OutlinesPhiError) and isinstance(caught.value, ValueError)
 
 
@@ -161,7 +170,7 @@ def nested(depth: int) -> Any:
 
 DEEP: dict[str, tuple[Callable[[PhiTransformers], object], type[Exception], str]] = {
     "groups": (
-        lambda model: outlines_phi.Generator(model, regex("(" * 5_000 + "a" + ")" * 5_000)),
+        lambda model: Generator(model, regex("(" * 5_000 + "a" + ")" * 5_000)),
         UnsupportedError,
         "smaller format, or raise the limit.*groups inside each other",
     ),
@@ -171,22 +180,22 @@ DEEP: dict[str, tuple[Callable[[PhiTransformers], object], type[Exception], str]
         "Write the output type with fewer levels.* nested too deeply",
     ),
     "a schema": (
-        lambda model: outlines_phi.generate.json(model, '{"items": ' * 5_000 + "{}" + "}" * 5_000),
+        lambda model: generate.json(model, '{"items": ' * 5_000 + "{}" + "}" * 5_000),
         UnsupportedError,
         "Write the JSON schema with fewer levels.* nested too deeply",
     ),
     "digits": (
-        lambda model: outlines_phi.generate.json(model, f'{{"type": "integer", "maximum": {"9" * 10_000}}}'),
+        lambda model: generate.json(model, f'{{"type": "integer", "maximum": {"9" * 10_000}}}'),
         GrammarError,
         "and smaller numbers. The schema cannot be read: .* 10000 digits",
     ),
     "a grammar": (
-        lambda model: outlines_phi.Generator(model, cfg("start: " + "(" * 5_000 + '"a"' + ")" * 5_000)),
+        lambda model: Generator(model, cfg("start: " + "(" * 5_000 + '"a"' + ")" * 5_000)),
         UnsupportedError,
         "smaller format, or raise the limit.*inside each other",
     ),
     "a grammar without end": (
-        lambda model: outlines_phi.Generator(model, cfg('start: a{b}\nb: "b"\na{x}: x | a{a{x}}')),
+        lambda model: Generator(model, cfg('start: a{b}\nb: "b"\na{x}: x | a{a{x}}')),
         GrammarError,
         "contains itself with ever larger arguments",
     ),
@@ -196,8 +205,7 @@ DEEP: dict[str, tuple[Callable[[PhiTransformers], object], type[Exception], str]
 @pytest.mark.parametrize("name", DEEP)
 def test_what_is_thousands_of_levels_deep(name: str, model: PhiTransformers) -> None:
     call, error, message = DEEP[name]
-    with pytest.raises(error, match=message) as caught:
-        call(model)
+    caught = refused(message, call, model, error=error)
     assert len(str(caught.value)) < 600
 
 
@@ -211,18 +219,15 @@ class Held:
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic reads it there")
-@pytest.mark.parametrize("door", [outlines_phi.Generator, outlines_phi.generate.json])
+@pytest.mark.parametrize("door", [Generator, generate.json])
 def test_a_typed_dict_of_typing_says_what_to_import(door: Callable[..., Any], model: PhiTransformers) -> None:
     types: list[Any] = [
         Taken,
         Held,
-        *([] if door is outlines_phi.generate.json else [list[Taken], Taken | None]),
+        *([] if door is generate.json else [list[Taken], Taken | None]),
     ]
     for output_type in types:
-        with pytest.raises(
-            UnsupportedError, match="Write `from typing_extensions import TypedDict`.* before Python 3.12"
-        ):
-            door(model, output_type)
+        refused("Write `from typing_extensions import TypedDict`.* before Python 3.12", door, model, output_type)
 
 
 class Foreign(Phi):
@@ -239,8 +244,8 @@ CALLS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
         UnsupportedError,
         r"not here any more \(give 'dp' or 'learned', or a copy of it, which is benchmarks/estimators/dp_frozen\.py",
     ),
-    ("phi as a class", {"phi": outlines_phi.BigramDPPhi}, UnsupportedError, r"did you mean BigramDPPhi\(\)\?"),
-    ("values as phi", {"phi": outlines_phi.StateValues()}, UnsupportedError, r"did you mean LearnedPhi\(values\)\?"),
+    ("phi as a class", {"phi": BigramDPPhi}, UnsupportedError, r"did you mean BigramDPPhi\(\)\?"),
+    ("values as phi", {"phi": StateValues()}, UnsupportedError, r"did you mean LearnedPhi\(values\)\?"),
     ("option of a sampler", {"phi": "local", "particles": 5}, UnsupportedError, r"give sampler=SMC\(particles="),
     ("option of an estimator", {"phi": "exact", "tolerance": 0.1}, UnsupportedError, r"give phi=ExactPhi\(tolerance="),
     (
@@ -279,11 +284,9 @@ CALLS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
 @pytest.mark.parametrize(("options", "error", "message"), [c[1:] for c in CALLS], ids=[c[0] for c in CALLS])
 def test_call(options: dict[str, Any], error: type[Exception], message: str, model: PhiTransformers) -> None:
     options = {"output_type": regex("☃{3}"), "phi": "exact", **options}  # nothing that the model would write
-    with pytest.raises(error, match=message) as caught:
-        model(PROMPT, **options)
+    caught = refused(message, model, PROMPT, **options, error=error)
     assert isinstance(caught.value, errors.OutlinesPhiError)
-    with pytest.raises(error, match=message):
-        model.batch([PROMPT, "no"], **options)
+    refused(message, model.batch, [PROMPT, "no"], **options, error=error)
 
 
 @pytest.mark.parametrize("output_type", [COLOUR, regex("[a-z]{9}"), bool, regex("")], ids=str)
@@ -291,20 +294,34 @@ def test_a_budget_that_is_too_small_names_the_least_that_works(output_type: Any,
     least = model.table(output_type).guide.min_tokens(model.table(output_type).start)
     for phi in ("exact", "local"):
         if least > 1:
-            with pytest.raises(EmptyLanguageError, match=f"Give max_new_tokens={least} or more") as caught:
-                model(PROMPT, output_type, phi=phi, max_new_tokens=least - 1)
+            caught = refused(
+                f"Give max_new_tokens={least} or more",
+                model,
+                PROMPT,
+                output_type,
+                phi=phi,
+                max_new_tokens=least - 1,
+                error=EmptyLanguageError,
+            )
             assert caught.value.least_budget == least
-        generator = outlines_phi.Generator(model, output_type, phi=phi)
-        (draw,) = generator.sample(PROMPT, max_new_tokens=least)
+        (draw,) = Generator(model, output_type, phi=phi).sample(PROMPT, max_new_tokens=least)
         assert len(draw.token_ids) == least
 
 
 def test_texts_of_a_set_with_failures_are_refused(model: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
-    draws = outlines_phi.Generator(model, COLOUR, phi="local").sample(PROMPT, 3)
+    draws = Generator(model, COLOUR, phi="local").sample(PROMPT, 3)
     incomplete = Draws(items=draws.items, counts=draws.counts, budget=draws.budget, failures=2)
     monkeypatch.setattr(model, "draw", lambda *_: [incomplete])
-    with pytest.raises(EmptyLanguageError, match=r"\.sample\(prompt, n=\.\.\.\)\. 2 of 5 trajectories"):
-        model(PROMPT, COLOUR, phi="local", top_k=5, num_return_sequences=5)
+    refused(
+        r"\.sample\(prompt, n=\.\.\.\)\. 2 of 5 trajectories",
+        model,
+        PROMPT,
+        COLOUR,
+        phi="local",
+        top_k=5,
+        num_return_sequences=5,
+        error=EmptyLanguageError,
+    )
 
 
 PROMPTS: list[tuple[Any, str]] = [
@@ -321,11 +338,9 @@ PROMPTS: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("prompt", "words"), PROMPTS, ids=[words for _, words in PROMPTS])
 @pytest.mark.parametrize("phi", ["exact", "local", None])
 def test_prompt(prompt: Any, words: str, phi: str | None, model: PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match=words):
-        model(prompt, COLOUR, phi=phi)
+    refused(words, model, prompt, COLOUR, phi=phi)
     if phi is not None or prompt != "":  # Hugging Face's loop reads it as padding there
-        with pytest.raises(UnsupportedError, match=words):
-            model.batch(["fine", prompt], COLOUR, phi=phi)
+        refused(words, model.batch, ["fine", prompt], COLOUR, phi=phi)
 
 
 NO_TOKENS, NO_LIST = (
@@ -340,7 +355,7 @@ OF_DOORS: list[tuple[Callable[[PhiTransformers], Any], str]] = [
     (lambda m: m.batch("abc", COLOUR, phi=None), NO_LIST),
     *(
         (
-            lambda m, door=door: getattr(outlines_phi.Generator(m, COLOUR), door)([PROMPT, PROMPT]),
+            lambda m, door=door: getattr(Generator(m, COLOUR), door)([PROMPT, PROMPT]),
             rf"A list of 2 was given as prompt; .* {door}_batch\(\) takes a list",
         )
         for door in ("sample", "probabilities", "mode")
@@ -350,18 +365,21 @@ OF_DOORS: list[tuple[Callable[[PhiTransformers], Any], str]] = [
 
 @pytest.mark.parametrize(("call", "words"), OF_DOORS, ids=[words for _, words in OF_DOORS])
 def test_prompts_of_doors(call: Callable[[PhiTransformers], Any], words: str, model: PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match=words):
-        call(model)
+    refused(words, call, model)
 
 
 def test_a_prompt_longer_than_the_context(model: PhiTransformers) -> None:
     limit = model.lm.max_length
     assert limit is not None
     ids = model.hf_tokenizer("a" + " a" * limit)["input_ids"]
-    with pytest.raises(
-        ModelError, match=rf"has {len(ids)} tokens and the model's context {limit}; .* Shorten the prompt"
-    ):
-        model("a" + " a" * limit, COLOUR, phi="exact")
+    refused(
+        rf"has {len(ids)} tokens and the model's context {limit}; .* Shorten the prompt",
+        model,
+        "a" + " a" * limit,
+        COLOUR,
+        phi="exact",
+        error=ModelError,
+    )
     least = model.table(COLOUR).guide.min_tokens(model.table(COLOUR).start)
     longest = model.hf_tokenizer.decode(ids[: limit + 1 - least])
     assert model(longest, COLOUR, phi="exact") in ("red", "green"), "the context holds exactly the shortest output"
@@ -406,44 +424,43 @@ NAMED, BOTH = (
 )
 SWAPPED = r"were the arguments swapped\?"
 MODELS: list[tuple[Callable[[], Any], str]] = [
-    (lambda: outlines_phi.from_transformers(*model_of("T5")), "encoder-decoder"),
-    (lambda: outlines_phi.wrap(outlines.from_transformers(*model_of("T5")), phi="exact"), "encoder-decoder"),
-    (lambda: outlines_phi.from_transformers(*model_of("BERT")), "AutoModelForCausalLM"),
-    (lambda: outlines_phi.from_transformers(*model_of("masked BERT")), "AutoModelForCausalLM"),
-    (lambda: outlines_phi.from_transformers(*model_of("short")), "do not belong together"),
-    (lambda: outlines_phi.from_transformers(hf()[0], Processor()), "Multimodal models, whose tokenizer is a processor"),
-    (lambda: outlines_phi.from_transformers(hf()[0], None), "expected a text tokenizer"),
-    (lambda: outlines_phi.from_transformers("Q/x", "Q/x"), NAMED),
-    (lambda: outlines_phi.from_transformers(hf()[0], "Q/x"), NAMED),
-    (lambda: outlines_phi.from_transformers("Q/x", hf()[1]), NAMED),
-    (lambda: outlines_phi.wrap("Q/x"), NAMED),
-    (lambda: outlines_phi.Generator("Q/x", COLOUR), NAMED),
-    (lambda: outlines_phi.generate.choice("Q/x", ["a"]), NAMED),
-    (lambda: outlines_phi.wrap(hf()[0]), BOTH),
-    (lambda: outlines_phi.Generator(hf()[0], COLOUR), BOTH),
-    (lambda: outlines_phi.generate.choice(hf()[0], ["a"]), BOTH),
-    (lambda: outlines_phi.audit((hf()[0], COLOUR), PROMPT), BOTH),
-    (lambda: outlines_phi.from_transformers(*reversed(hf())), r"from_transformers\(hf_model, hf_tok.* " + SWAPPED),
-    (lambda: outlines_phi.Generator(Person, outlines.from_transformers(*hf())), "class Person was .* " + SWAPPED),
+    (lambda: from_transformers(*model_of("T5")), "encoder-decoder"),
+    (lambda: wrap(outlines.from_transformers(*model_of("T5")), phi="exact"), "encoder-decoder"),
+    (lambda: from_transformers(*model_of("BERT")), "AutoModelForCausalLM"),
+    (lambda: from_transformers(*model_of("masked BERT")), "AutoModelForCausalLM"),
+    (lambda: from_transformers(*model_of("short")), "do not belong together"),
+    (lambda: from_transformers(hf()[0], Processor()), "Multimodal models, whose tokenizer is a processor"),
+    (lambda: from_transformers(hf()[0], None), "expected a text tokenizer"),
+    (lambda: from_transformers("Q/x", "Q/x"), NAMED),
+    (lambda: from_transformers(hf()[0], "Q/x"), NAMED),
+    (lambda: from_transformers("Q/x", hf()[1]), NAMED),
+    (lambda: wrap("Q/x"), NAMED),
+    (lambda: Generator("Q/x", COLOUR), NAMED),
+    (lambda: generate.choice("Q/x", ["a"]), NAMED),
+    (lambda: wrap(hf()[0]), BOTH),
+    (lambda: Generator(hf()[0], COLOUR), BOTH),
+    (lambda: generate.choice(hf()[0], ["a"]), BOTH),
+    (lambda: audit((hf()[0], COLOUR), PROMPT), BOTH),
+    (lambda: from_transformers(*reversed(hf())), r"from_transformers\(hf_model, hf_tok.* " + SWAPPED),
+    (lambda: Generator(Person, outlines.from_transformers(*hf())), "class Person was .* " + SWAPPED),
     *(
         (
-            lambda given=given: outlines_phi.from_transformers(given, hf()[1]),
+            lambda given=given: from_transformers(given, hf()[1]),
             r"load one with AutoModelForCausalLM\.from_pretrained",
         )
         for given in (3, None, object())
     ),
     *(
-        (lambda given=given: outlines_phi.wrap(given), r"expected a model made by outlines\.from_transformers")
+        (lambda given=given: wrap(given), r"expected a model made by outlines\.from_transformers")
         for given in (3, None, object())
     ),
-    (lambda: outlines_phi.from_transformers(hf()[0].train(), hf()[1]), r"call model\.eval\(\) first"),
+    (lambda: from_transformers(hf()[0].train(), hf()[1]), r"call model\.eval\(\) first"),
 ]
 
 
 @pytest.mark.parametrize(("call", "words"), MODELS, ids=[words for _, words in MODELS])
 def test_a_model(call: Callable[[], Any], words: str) -> None:
-    with pytest.raises((UnsupportedError, VocabularyError), match=words) as caught:
-        call()
+    caught = refused(words, call, error=(UnsupportedError, VocabularyError))
     assert words != NAMED or "Multimodal" not in str(caught.value)
 
 
@@ -451,7 +468,7 @@ def test_rows_beyond_the_tokenizer_are_never_drawn() -> None:
     hf_model, tokenizer = model_of("long")
     with torch.no_grad():
         hf_model.get_output_embeddings().weight[-50:] *= 1e3
-    draws = outlines_phi.Generator(outlines_phi.from_transformers(hf_model, tokenizer), COLOUR).sample("red", 9)
+    draws = Generator(from_transformers(hf_model, tokenizer), COLOUR).sample("red", 9)
     assert max(max(draw.token_ids) for draw in draws) < len(tokenizer)
     assert draws.log_z > -50, "they have no mass either"
 
@@ -459,25 +476,29 @@ def test_rows_beyond_the_tokenizer_are_never_drawn() -> None:
 @pytest.mark.parametrize("phi", ["exact", "local", "onestep", None])
 @pytest.mark.parametrize("called_before", [True, False])
 def test_nan(called_before: bool, phi: str | None) -> None:
-    model = outlines_phi.from_transformers(*bundled.load())
+    model = from_transformers(*bundled.load())
     if called_before:
         model(PROMPT, COLOUR, phi=phi, max_new_tokens=9)
     with torch.no_grad():
         model.model.model.norm.weight.fill_(torch.nan)
-    with pytest.raises(ModelError, match="NaN"):
-        model(PROMPT, COLOUR, phi=phi, max_new_tokens=9)
+    refused("NaN", model, PROMPT, COLOUR, phi=phi, max_new_tokens=9, error=ModelError)
 
 
 def test_a_limit_holds_inside_its_block_alone() -> None:
     before = current_limits()
-    with outlines_phi.limits(states=7), outlines_phi.limits(nesting=3) as inner:
+    with limits(states=7), limits(nesting=3) as inner:
         assert (inner.states, inner.nesting, inner.source) == (7, 3, before.source)
-        with pytest.raises(UnsupportedError, match=r"limits\(states=8\).*pattern is 8, more than 7"):
-            inner.check("states", 8, "The number of states of this pattern")
+        refused(
+            r"limits\(states=8\).*pattern is 8, more than 7",
+            inner.check,
+            "states",
+            8,
+            "The number of states of this pattern",
+        )
     assert current_limits() == before
 
 
 @pytest.mark.parametrize("bounds", [{"sates": 1}, {"states": 0}, {"states": True}, {"states": "many"}])
 def test_what_is_no_limit_is_refused(bounds: dict[str, int]) -> None:
-    with pytest.raises(UnsupportedError, match="Give"), outlines_phi.limits(**bounds):
+    with pytest.raises(UnsupportedError, match="Give"), limits(**bounds):
         pass

@@ -1,6 +1,4 @@
-"""``banned_phrases=``: where it is given, lifted and replaced, its levels, the host's own loops, streams and errors."""
-
-from __future__ import annotations
+"""``banned_phrases=``: where it is given, lifted and replaced, its levels, the host's own loops, streams, and wrong arguments."""
 
 import re
 from collections.abc import Callable
@@ -19,20 +17,20 @@ from outlines_phi import (
     Effort,
     EmptyLanguageError,
     ExactPhi,
+    Generator,
     Guarantee,
     LookaheadPhi,
     PhiLogitsProcessor,
     PhiTransformers,
-    UnsupportedError,
+    audit,
     generate,
 )
-from outlines_phi.plugin.processor import MaskLogitsProcessor
+from tests.inner import Correction, MaskLogitsProcessor, bundled
 from tests.plugin.doors import BAN, SUNDAY
-from tests.plugin.gate import Gate
-from tests.plugin.loops import custom, pair, texts
-from tests.plugin.loops import generate as generate_in
-from tests.plugin.oracle import free_texts, p_value, without
+from tests.plugin.instruments import Gate, custom, free_texts, p_value, pair, texts, without
+from tests.plugin.instruments import generate as generate_in
 from tests.precision import near
+from tests.refusals import refused
 
 ANSWER = Literal["yes", "not now", "nobody", "no"]
 SHORT: dict[str, Any] = {"max_new_tokens": 12}
@@ -55,8 +53,7 @@ class TestPlaces:
         banning = outlines_phi.wrap(model, banned_phrases=BAN)
         many: dict[str, Any] = {"num_return_sequences": 100, "do_sample": True, **SHORT}
         assert not holds(banning(PROMPT, **many)) and model.banned_phrases is None
-        lifts: list[Any] = [None, (), []]
-        for lifted in lifts:
+        for lifted in [None, (), []]:
             assert holds(banning(PROMPT, banned_phrases=lifted, **many))
         assert not holds(banning(PROMPT, banned_phrases=["yes"], **many), "yes")
         assert not holds([text for row in banning.batch([PROMPT] * 2, **many) for text in row])
@@ -79,15 +76,13 @@ class TestPlaces:
         for road in roads:
             assert road(phrase for phrase in BAN) == road(BAN)
 
-    def test_generators_over_it_inherit(self, model: PhiTransformers) -> None:
+    def test_generators_over_it_inherit_and_wrapping_again_keeps_it(self, model: PhiTransformers) -> None:
         banning = outlines_phi.wrap(model, banned_phrases=["now"])
         for generator in (outlines_phi.Generator(banning, ANSWER), generate.format(banning, ANSWER)):
             assert generator.banned_phrases == BannedPhrases(["now"])
             assert not holds([generator(PROMPT) for _ in range(30)], "now")
             assert holds([generator(PROMPT, banned_phrases=None) for _ in range(60)], "now")
         assert not holds([outlines.Generator(banning, ANSWER)(PROMPT, phi="exact") for _ in range(30)], "now")
-
-    def test_wrapping_again_keeps_it(self, model: PhiTransformers) -> None:
         banning = outlines_phi.wrap(model, banned_phrases=BAN)
         assert outlines_phi.wrap(banning).banned_phrases == BannedPhrases(BAN)
         assert outlines_phi.wrap(banning, banned_phrases=None).banned_phrases is None
@@ -111,8 +106,7 @@ class TestPlaces:
         own = outlines_phi.Generator(model, None, banned_phrases=BAN).audit(PROMPT, 50, seed=1, **SHORT)
         for found in (report, own):
             assert -2 < found.pooled.bias.log_phi.value < -0.01
-        with pytest.raises(UnsupportedError, match=r"banned_phrases=.*free text has no format"):
-            outlines_phi.audit((model, None), PROMPT)
+        refused(r"banned_phrases=.*free text has no format", outlines_phi.audit, (model, None), PROMPT)
 
 
 class TestLevels:
@@ -129,8 +123,7 @@ class TestLevels:
         self, output_type: Any, level: str, guarantee: Guarantee, model: PhiTransformers
     ) -> None:
         ban = BannedPhrases(["not"], level=level)
-        generator = outlines_phi.Generator(model, output_type, banned_phrases=ban)
-        draws = generator.sample(PROMPT, 20, **SHORT)
+        draws = outlines_phi.Generator(model, output_type, banned_phrases=ban).sample(PROMPT, 20, **SHORT)
         assert draws.guarantee == guarantee and not holds(draws.texts, "not")
         assert bool(draws.rejections) <= (level in ("lookahead", "weighted"))
         assert np.isnan(draws.log_w).all() == (level == "lookahead")
@@ -225,8 +218,7 @@ class TestBan:
     def test_kinds_stay_what_they_are(self, model: PhiTransformers, stock: Any) -> None:
         own = outlines_phi.ban(outlines_phi.Generator(model, ANSWER, phi="exact"), ["now"])
         assert type(own) is type(outlines_phi.Generator(model, ANSWER)) and own.phi == ExactPhi()
-        classic = outlines_phi.ban(generate.choice(model, ["yes", "not now"], phi="exact"), ["now"])
-        assert classic(PROMPT) == "yes"
+        assert outlines_phi.ban(generate.choice(model, ["yes", "not now"], phi="exact"), ["now"])(PROMPT) == "yes"
         for existing in (outlines.Generator(model, ANSWER), outlines.Generator(stock, ANSWER)):
             banned = outlines_phi.ban(existing, ["now", "yes"])
             assert type(banned) is SteerableGenerator and banned.model is existing.model
@@ -234,8 +226,7 @@ class TestBan:
         processor = outlines.Generator(stock, ANSWER).logits_processor
         masking = outlines_phi.ban(processor, ["now"], tokenizer=stock.hf_tokenizer)
         assert isinstance(masking, MaskLogitsProcessor)
-        again = outlines_phi.ban(masking, ["yes"])
-        assert again.ban == BannedPhrases(["now", "yes"])
+        assert outlines_phi.ban(masking, ["yes"]).ban == BannedPhrases(["now", "yes"])
         weighted = PhiLogitsProcessor(model, ANSWER, max_new_tokens=9, phi="local", temperature=0.7)
         both = outlines_phi.ban(weighted, ["now"])
         assert isinstance(both, PhiLogitsProcessor) and both.host_options == weighted.host_options
@@ -260,45 +251,43 @@ class TestBan:
             assert custom(pair(model), PROMPT, **options).draws[0].guarantee == guarantee
 
 
-class TestStreams:
-    def test_what_is_released_may_not_be_the_beginning_of_a_phrase(self, model: PhiTransformers) -> None:
-        """Whole windows: where a piece ends in what a phrase begins with, the next one was decided with it."""
-        began = 0
-        for seed in range(20):
-            text, calls = "", -1
-            with Gate(model.model) as gate:
-                for piece in model.stream(PROMPT, banned_phrases=[" it is"], seed=seed, **SHORT):
-                    assert calls in (-1, gate.calls), (seed, text)
-                    text += piece
-                    pending = any(text.endswith(" it is"[:n]) for n in range(1, 6))
-                    calls, began = gate.calls if pending else -1, began + pending
-        assert began > 3
-
-    def test_an_error_comes_after_what_was_released(self, model: PhiTransformers) -> None:
-        hasty = LookaheadPhi(effort=Effort(attempts=1, tokens=1), width=1)
-        failed = 0
-        for seed in range(20):
-            released: list[str] = []
-            stream = model.stream(PROMPT, banned_phrases=[" it", "yes", " not"], phi=hasty, seed=seed, **SHORT)
-            try:
-                released.extend(stream)
-            except BudgetError:
-                failed += bool(released)
-            assert not holds(released, " it")
-        assert failed
+def test_what_a_stream_releases_may_not_be_the_beginning_of_a_phrase(model: PhiTransformers) -> None:
+    """Whole windows: where a piece ends in what a phrase begins with, the next one was decided with it."""
+    began = 0
+    for seed in range(20):
+        text, calls = "", -1
+        with Gate(model.model) as gate:
+            for piece in model.stream(PROMPT, banned_phrases=[" it is"], seed=seed, **SHORT):
+                assert calls in (-1, gate.calls), (seed, text)
+                text += piece
+                pending = any(text.endswith(" it is"[:n]) for n in range(1, 6))
+                calls, began = gate.calls if pending else -1, began + pending
+    assert began > 3
 
 
-class TestKept:
-    def test_equal_bans_share_a_table_and_its_trees(self, fresh: PhiTransformers) -> None:
-        table = fresh.table(ANSWER, BannedPhrases(["now"]))
-        assert fresh.table(ANSWER, BannedPhrases((word for word in ["now", "now"]), level="exact")) is table
-        assert fresh.table(ANSWER, BannedPhrases(["now"], across_prompt=False)) is not table
-        assert fresh.table(None, BannedPhrases(["now"])) is fresh.table(None, BannedPhrases([b"now"]))
-        generator = outlines_phi.Generator(fresh, ANSWER, phi="exact", banned_phrases=["now"])
-        generator.sample(PROMPT, 20)
-        with Gate(fresh.model) as gate:
-            fresh(PROMPT, ANSWER, phi="exact", banned_phrases=["now"])
-            assert gate.calls == 1  # the prompt alone, as a hook may have changed the law
+def test_an_error_comes_after_what_was_released(model: PhiTransformers) -> None:
+    hasty = LookaheadPhi(effort=Effort(attempts=1, tokens=1), width=1)
+    failed = 0
+    for seed in range(20):
+        released: list[str] = []
+        stream = model.stream(PROMPT, banned_phrases=[" it", "yes", " not"], phi=hasty, seed=seed, **SHORT)
+        try:
+            released.extend(stream)
+        except BudgetError:
+            failed += bool(released)
+        assert not holds(released, " it")
+    assert failed
+
+
+def test_equal_bans_share_a_table_and_its_trees(fresh: PhiTransformers) -> None:
+    table = fresh.table(ANSWER, BannedPhrases(["now"]))
+    assert fresh.table(ANSWER, BannedPhrases((word for word in ["now", "now"]), level="exact")) is table
+    assert fresh.table(ANSWER, BannedPhrases(["now"], across_prompt=False)) is not table
+    assert fresh.table(None, BannedPhrases(["now"])) is fresh.table(None, BannedPhrases([b"now"]))
+    outlines_phi.Generator(fresh, ANSWER, phi="exact", banned_phrases=["now"]).sample(PROMPT, 20)
+    with Gate(fresh.model) as gate:
+        fresh(PROMPT, ANSWER, phi="exact", banned_phrases=["now"])
+        assert gate.calls == 1  # the prompt alone, as a hook may have changed the law
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -392,14 +381,12 @@ class TestErrors:
                 lambda: model.batch([PROMPT], output_type, **keywords),
                 lambda: outlines.Generator(model, output_type)(PROMPT, **keywords),
             ):
-                with pytest.raises(UnsupportedError, match=words):
-                    call()
+                refused(words, call)
             assert gate.calls == 0
 
     @pytest.mark.parametrize(("call", "words"), REFUSED, ids=[words for _, words in REFUSED])
     def test_what_cannot_be_banned(self, call: Callable[[Any], Any], words: str, model: PhiTransformers) -> None:
-        with pytest.raises(UnsupportedError, match=words):
-            call(model)
+        refused(words, call, model)
 
     def test_phrases_that_leave_nothing(self, model: PhiTransformers) -> None:
         stock = outlines.from_transformers(model.model, model.hf_tokenizer)
@@ -414,8 +401,7 @@ class TestErrors:
             lambda: PhiLogitsProcessor(model, ANSWER, banned_phrases=ban, max_new_tokens=9),
         ]
         for call in calls:
-            with pytest.raises(EmptyLanguageError, match=r"leave nothing of the output type: 'o', 'es'"):
-                call()
+            refused(r"leave nothing of the output type: 'o', 'es'", call, error=EmptyLanguageError)
 
     @pytest.mark.parametrize("phi", [None, "local", "lookahead", "exact"])
     def test_a_prompt_that_leaves_nothing(self, phi: Any, model: PhiTransformers) -> None:
@@ -423,7 +409,84 @@ class TestErrors:
         animals, phrases = Literal["at", "ow"], ["cat", "cow"]
         generator = outlines_phi.Generator(model, animals, banned_phrases=phrases, phi=phi)
         assert generator("Animal: x", **SHORT) in ("at", "ow")
-        with pytest.raises(EmptyLanguageError, match="ends in 'Animal: c': .* makes 'c(at|ow)'"):
-            generator("Animal: c", **SHORT)
-        with pytest.raises(EmptyLanguageError, match="makes 'c(at|ow)'"):
-            generator.batch(["Animal: x", "Animal: c"], **SHORT)
+        refused("ends in 'Animal: c': .* makes 'c(at|ow)'", generator, "Animal: c", **SHORT, error=EmptyLanguageError)
+        refused("makes 'c(at|ow)'", generator.batch, ["Animal: x", "Animal: c"], **SHORT, error=EmptyLanguageError)
+
+
+SUNDAY_PROMPT = "Question: is the bakery open on Sunday? Answer: "
+SHORT_ANSWER = Literal["yes", "no", "not now"]
+MISTYPED = ("banned_phrase", "ban_phrases", "banned_phases", "banned_words")
+
+
+@pytest.mark.parametrize(
+    ("phi", "level", "words"),
+    [
+        (
+            LookaheadPhi(weights=True),
+            "lookahead",
+            r"LookaheadPhi\(weights=True.* stands for LookaheadPhi\(weights=False",
+        ),
+        (LookaheadPhi(), "weighted", r"LookaheadPhi\(weights=False.* stands for LookaheadPhi\(weights=True"),
+        ("lookahead", "exact", r"phi=LookaheadPhi\(.* which stands for ExactPhi\("),
+        (ExactPhi(tolerance=0.1), "exact", r"tolerance=0\.1.* stands for ExactPhi\("),
+        ("exact", "mask", r"phi=ExactPhi\(.* level='mask', which stands for LocalPhi\(\)"),
+        (None, "weighted", "phi=None was given"),
+    ],
+)
+def test_a_conflict_names_what_conflicts(phi: Any, level: str, words: str) -> None:
+    refused(words, Correction().replaced_by, phi, BannedPhrases(["a"], level=level))
+
+
+@pytest.mark.parametrize("name", MISTYPED)
+def test_a_mistyped_keyword_goes_nowhere(name: str, model: PhiTransformers) -> None:
+    given: dict[str, Any] = {name: ["it is"], "max_new_tokens": 8}
+    generators = Generator(model, SHORT_ANSWER), Generator(model, None, banned_phrases=["zzz"])
+    calls: list[Callable[[], Any]] = [
+        lambda: model(SUNDAY_PROMPT, **given),
+        lambda: model(SUNDAY_PROMPT, SHORT_ANSWER, **given),
+        lambda: model(SUNDAY_PROMPT, SHORT_ANSWER, phi=None, **given),
+        lambda: model.batch([SUNDAY_PROMPT], **given),
+        lambda: list(model.stream(SUNDAY_PROMPT, **given)),
+        lambda: generate.text(model)(SUNDAY_PROMPT, 8, **{name: ["it is"]}),
+        lambda: audit((model, SHORT_ANSWER), [SUNDAY_PROMPT], **given),
+        *(partial(each, SUNDAY_PROMPT, **given) for each in generators),
+        *(partial(each, SUNDAY_PROMPT, phi=None, **given) for each in generators),
+        *(partial(each.batch, [SUNDAY_PROMPT], **given) for each in generators),
+        *(partial(each.sample, SUNDAY_PROMPT, **given) for each in generators),
+        *(lambda each=each: list(each.stream(SUNDAY_PROMPT, **given)) for each in generators),
+    ]
+    for call in calls:
+        refused(rf"{name} cannot be used here.*banned_phrases=", call)
+
+
+def test_options_of_transformers_are_no_mistakes(model: PhiTransformers) -> None:
+    _, tokenizer = bundled.load()
+    spelled = tokenizer(["it"], add_special_tokens=False)["input_ids"]
+    assert "it" not in model(SUNDAY_PROMPT, phi=None, bad_words_ids=spelled, max_new_tokens=1, do_sample=False)
+
+
+@pytest.mark.parametrize("level", ["mask", "lookahead", "weighted", "exact"])
+@pytest.mark.parametrize(
+    ("output_type", "phrases"), [(None, ["yes", "no"]), (SHORT_ANSWER, ["yes", "zzz"])], ids=["free text", "choice"]
+)
+def test_what_truncation_leaves_nothing_of_names_the_ban(
+    output_type: Any, phrases: list[str], level: str, model: PhiTransformers
+) -> None:
+    ban = BannedPhrases(phrases, level=level)
+    generator = Generator(model, output_type, banned_phrases=ban)
+    calls: list[Callable[[], Any]] = [
+        lambda: generator(SUNDAY_PROMPT, top_k=1, seed=0, max_new_tokens=8),
+        lambda: generator.batch([SUNDAY_PROMPT] * 2, top_k=1, seed=0, max_new_tokens=8),
+        lambda: list(generator.stream(SUNDAY_PROMPT, top_k=1, seed=0, max_new_tokens=8)),
+    ]
+    for call in calls:
+        caught = refused(rf"top_k=1.*without the banned phrases {ban.listed}", call, error=EmptyLanguageError)
+        assert "ban less" in str(caught.value)
+    refused(
+        "(?s)^(?!.*ban)",
+        Generator(model, Literal["zz", "qq"], phi="exact"),
+        SUNDAY_PROMPT,
+        top_k=1,
+        seed=0,
+        error=EmptyLanguageError,
+    )

@@ -19,27 +19,19 @@ from outlines.types import regex
 from outlines.types.dsl import Choice, JsonSchema
 from pydantic import BaseModel
 
-import outlines_phi
 from benchmarks.traffic import Traffic
-from outlines_phi import PhiTransformers
+from outlines_phi import Effort, Generator, PhiTransformers, from_transformers, generate
 from outlines_phi.guides import Table, fsm
-from outlines_phi.lm import bundled
-from outlines_phi.lm.transformers.forward import Forward
-from outlines_phi.numerics.cache import Cache
-from outlines_phi.phi.tree.tree import BoundsTree, Node
-from outlines_phi.plugin import streaming
-from outlines_phi.plugin.processor import Prefix
-from outlines_phi.plugin.types import tables as compiled
-from outlines_phi.plugin.types.output_types import JSONText
-from outlines_phi.plugin.types.tables import CompiledTypes
+from tests.inner import BoundsTree, Cache, CompiledTypes, Forward, JSONText, Node, Prefix, bundled, streaming
+from tests.inner import tables as compiled
 from tests.loaded import Character
-from tests.plugin.gate import Gate, together, trees, workers
-from tests.plugin.gate import compiled as kept
+from tests.plugin.instruments import Gate, together, trees, workers
+from tests.plugin.instruments import compiled as kept
 from tests.precision import near
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "
 ANSWER = Literal["yes", "no"]
-EFFORT = outlines_phi.Effort(tokens=20_000)
+EFFORT = Effort(tokens=20_000)
 
 
 class Answer(Enum):
@@ -84,10 +76,10 @@ class TestCompilation:
             fresh.batch([PROMPT, "no"], output_type, phi="onestep", **options)
             for phi in ("local", None):
                 "".join(fresh.stream(PROMPT, output_type, phi=phi, **options))
-            generator = outlines_phi.Generator(fresh, output_type, phi="exact")
+            generator = Generator(fresh, output_type, phi="exact")
             generator(PROMPT, **options)
             generator.sample_batch([PROMPT, "no"], 3, **options)
-            outlines_phi.generate.format(fresh, output_type)(PROMPT, max_tokens=30)
+            generate.format(fresh, output_type)(PROMPT, max_tokens=30)
         regular, stages = output_type is not Tame, ("compile_in_parts", "lift", "guide")
         assert [work[stage] for stage in stages] == [regular, 1, not regular]  # plain JSON is Outlines'
         for _ in range(2):  # what Outlines has compiled itself is lifted as it is, once for all generators of a type
@@ -128,7 +120,7 @@ class TestCompilation:
         assert work["to_language"] == 1 and work["guide"] == 2
 
     def test_a_vocabulary_has_one_table_for_all_models(self, model: PhiTransformers) -> None:
-        other = outlines_phi.from_transformers(*bundled.load())
+        other = from_transformers(*bundled.load())
         assert other.table(Pet) is model.table(Pet) and other.lm is not model.lm
         texts = [each(PROMPT, Pet, phi="exact", seed=3, max_new_tokens=30) for each in (model, other)]
         assert texts[0] == texts[1]
@@ -141,7 +133,7 @@ class TestCompilation:
         Beast.model_fields["kind"].annotation = Literal["cat", "dog", "owl"]  # type: ignore[assignment]
         Beast.model_rebuild(force=True)
         assert fresh.table(Beast) is not before
-        found = outlines_phi.Generator(fresh, Beast).mode(PROMPT, top=1000, max_new_tokens=16, effort=EFFORT)
+        found = Generator(fresh, Beast).mode(PROMPT, top=1000, max_new_tokens=16, effort=EFFORT)
         assert {text.split('"')[3] for text in found.texts} == {"cat", "dog", "owl"}
 
     def test_what_is_kept_is_bounded(self, fresh: PhiTransformers) -> None:
@@ -154,38 +146,38 @@ class TestCompilation:
         assert kept(fresh) == (compiled.KEPT, compiled.KEPT_BYTES // compiled.LEAST_BYTES)
 
 
-class TestThreads:
-    def test_that_ask_for_the_same_share_one_compilation(
-        self, model: PhiTransformers, work: Counter[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        compile_in_parts = compiled.compile_in_parts
+def test_threads_that_ask_for_the_same_share_one_compilation(
+    model: PhiTransformers, work: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_in_parts = compiled.compile_in_parts
 
-        def slow(pattern: str) -> Any:
-            time.sleep(0.02)  # every thread is inside by then, where it may be
-            return compile_in_parts(pattern)
+    def slow(pattern: str) -> Any:
+        time.sleep(0.02)  # every thread is inside by then, where it may be
+        return compile_in_parts(pattern)
 
-        monkeypatch.setattr(compiled, "compile_in_parts", slow)
-        types = CompiledTypes(model.lm.vocabulary)
-        tables = together(*[lambda: types.of(ANSWER)] * 4)
-        assert (len(set(tables)), work["compile_in_parts"], work["lift"]) == (1, 1, 1)
+    monkeypatch.setattr(compiled, "compile_in_parts", slow)
+    types = CompiledTypes(model.lm.vocabulary)
+    tables = together(*[lambda: types.of(ANSWER)] * 4)
+    assert (len(set(tables)), work["compile_in_parts"], work["lift"]) == (1, 1, 1)
 
-    def test_that_evict_one_another(self, model: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(compiled, "KEPT", 1)
-        types, of = CompiledTypes(model.lm.vocabulary), Cache.of
 
-        def slow(*arguments: Any) -> Any:
-            time.sleep(0.001)  # the others evict what is about to be read, where they may
-            return of(*arguments)
+def test_threads_may_evict_what_others_compile(model: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "KEPT", 1)
+    types, of = CompiledTypes(model.lm.vocabulary), Cache.of
 
-        monkeypatch.setattr(Cache, "of", slow)
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.001)  # the others evict what is about to be read, where they may
+        return of(*arguments)
 
-        def ask(language: Any) -> list[str]:
-            return [types.of(language).guide.automaton.shortest() for _ in range(8)]  # type: ignore[attr-defined]
+    monkeypatch.setattr(Cache, "of", slow)
 
-        languages = Literal["a", "b"], Literal["c", "d"], Literal["e", "f"]
-        assert together(*(partial(ask, language) for language in languages)) == [
-            [first] * 8 for first in (b"a", b"c", b"e")
-        ]
+    def ask(language: Any) -> list[str]:
+        return [types.of(language).guide.automaton.shortest() for _ in range(8)]  # type: ignore[attr-defined]
+
+    languages = Literal["a", "b"], Literal["c", "d"], Literal["e", "f"]
+    assert together(*(partial(ask, language) for language in languages)) == [
+        [first] * 8 for first in (b"a", b"c", b"e")
+    ]
 
 
 class TestOverhead:
@@ -209,7 +201,7 @@ class TestOverhead:
                 assert gate.calls == calls
 
     def test_a_call_does_not_pay_for_what_is_kept_of_others(self, fresh: PhiTransformers) -> None:
-        generator = outlines_phi.Generator(fresh, ANSWER, phi="exact")
+        generator = Generator(fresh, ANSWER, phi="exact")
         call = partial(generator, PROMPT)
         call()
         alone = entered(call, c_calls=True).total()
@@ -219,27 +211,26 @@ class TestOverhead:
         assert alone < 4_000  # about a third of it to read what the law of the model depends on
 
 
-class TestMemory:
-    def test_nothing_is_left_of_mixed_calls(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The 10,000 calls of ``benchmarks/memory.py``, in small: what is kept stays under its bounds, and nothing else is."""
-        monkeypatch.setattr(compiled, "KEPT", 8)
-        monkeypatch.setattr(compiled, "KEPT_BYTES", 8 * compiled.LEAST_BYTES)
-        model = outlines_phi.from_transformers(*bundled.load(), max_tree_bytes=2**18)
-        model.compiled = CompiledTypes(model.lm.vocabulary)
-        traffic = Traffic(model)
-        threads = workers()
-        counts = []
-        for number in range(100):
-            traffic.call(number)
-            assert model._trees.bytes <= 2**18
-            assert workers() == threads
-            if number in (49, 99):
-                counts.append(_objects())
-        assert traffic.cancelled and traffic.refused
-        first, last = counts
-        for kind, most in ((BoundsTree, 30), (Table, 4), (Node, 600), (Prefix, 60)):
-            assert last[kind] <= first[kind] + most, kind
-        assert kept(model)[1] <= compiled.KEPT
+def test_nothing_is_left_of_mixed_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The 10,000 calls of ``benchmarks/memory.py``, in small: what is kept stays under its bounds, and nothing else is."""
+    monkeypatch.setattr(compiled, "KEPT", 8)
+    monkeypatch.setattr(compiled, "KEPT_BYTES", 8 * compiled.LEAST_BYTES)
+    model = from_transformers(*bundled.load(), max_tree_bytes=2**18)
+    model.compiled = CompiledTypes(model.lm.vocabulary)
+    traffic = Traffic(model)
+    threads = workers()
+    counts = []
+    for number in range(100):
+        traffic.call(number)
+        assert model._trees.bytes <= 2**18
+        assert workers() == threads
+        if number in (49, 99):
+            counts.append(_objects())
+    assert traffic.cancelled and traffic.refused
+    first, last = counts
+    for kind, most in ((BoundsTree, 30), (Table, 4), (Node, 600), (Prefix, 60)):
+        assert last[kind] <= first[kind] + most, kind
+    assert kept(model)[1] <= compiled.KEPT
 
 
 def _objects() -> Counter[type]:
@@ -274,7 +265,7 @@ class TestFunctions:
         self, model: PhiTransformers, fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(streaming, "SLOW", 1e9)  # a busy machine says that the call is slow
-        other = outlines_phi.from_transformers(*bundled.load())
+        other = from_transformers(*bundled.load())
         *_, call = calls = [
             partial(m, "New character: Aria. JSON: ", Character, phi="exact") for m in (model, other, fresh)
         ]
@@ -290,7 +281,7 @@ class TestFunctions:
         assert len(warm) <= 150 and sum("outlines_phi/plugin" in file for file, _ in warm) <= 42
 
     def test_of_the_probabilities_of_a_choice(self, fresh: PhiTransformers) -> None:
-        generator = outlines_phi.Generator(fresh, Literal[tuple(COLOURS)])  # type: ignore[valid-type]
+        generator = Generator(fresh, Literal[tuple(COLOURS)])  # type: ignore[valid-type]
         count = entered(partial(generator.probabilities, "Favourite colour: "))
         assert count.total() <= 12_000
         rows = sum(times for (file, name), times in count.items() if "table.py" in file and name == "moves")
@@ -327,19 +318,18 @@ def share(generator: Any) -> float:
 
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS.keys())
 def test_what_a_hook_does_may_change(fresh: PhiTransformers, door: Callable[[Any], Any]) -> None:
-    change, generator = hooked(fresh), outlines_phi.Generator(fresh, SOON)
+    change, generator = hooked(fresh), Generator(fresh, SOON)
     before, version = share(generator), fresh.lm.version()
     change()
     assert fresh.lm.version() == version
     door(generator)
     after = share(generator)
     fresh.clear_cache()
-    assert after == near(share(generator))
-    assert abs(after - before) > 0.02
+    assert after == near(share(generator)) and abs(after - before) > 0.02
 
 
 def test_draws_after_a_change_have_the_new_law(fresh: PhiTransformers) -> None:
-    change, generator = hooked(fresh), outlines_phi.Generator(fresh, SOON)
+    change, generator = hooked(fresh), Generator(fresh, SOON)
     before = share(generator)
     generator.sample(QUESTION, n=50, phi="exact")
     change()
@@ -349,7 +339,7 @@ def test_draws_after_a_change_have_the_new_law(fresh: PhiTransformers) -> None:
 
 def test_without_the_comparison_the_old_law_is_served(fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: the tests above tell the laws apart."""
-    change, generator = hooked(fresh), outlines_phi.Generator(fresh, SOON)
+    change, generator = hooked(fresh), Generator(fresh, SOON)
     before = share(generator)
     monkeypatch.setattr(BoundsTree, "drift", lambda *_: 0.0)
     change()
@@ -358,7 +348,7 @@ def test_without_the_comparison_the_old_law_is_served(fresh: PhiTransformers, mo
 
 def test_a_write_that_no_version_tells(fresh: PhiTransformers) -> None:
     """Rows written through ``.data``, none of whose numbers are read: seen where the model is asked at all."""
-    generator = outlines_phi.Generator(fresh, regex("yes|[a-z]{4,9}"), phi="exact")
+    generator = Generator(fresh, regex("yes|[a-z]{4,9}"), phi="exact")
     version = fresh.lm.version()
     generator.sample(QUESTION, n=1, max_new_tokens=12)
     (tree,) = trees(fresh)
@@ -371,9 +361,9 @@ def test_a_write_that_no_version_tells(fresh: PhiTransformers) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rounding_is_no_change(dtype: torch.dtype) -> None:
     """A tree that was grown in other company is kept."""
-    model = outlines_phi.from_transformers(*bundled.load(dtype))
+    model = from_transformers(*bundled.load(dtype))
     hooked(model)
-    generator = outlines_phi.Generator(model, SOON, phi="exact")
+    generator = Generator(model, SOON, phi="exact")
     generator.sample_batch(["Question: ", QUESTION, "New character: Aria. JSON: " * 9], n=3)
     known = trees(model)
     assert generator.sample(QUESTION, n=50).counts.calls > 0

@@ -16,8 +16,9 @@ from outlines.types import Regex
 from transformers import GenerationConfig
 
 import outlines_phi
-from outlines_phi import BannedPhrases, LookaheadPhi, PhiLogitsProcessor, PhiTransformers, UnsupportedError, Vocabulary
+from outlines_phi import BannedPhrases, LookaheadPhi, PhiLogitsProcessor, PhiTransformers, Vocabulary
 from tests.leaks import bigrams, following, leaks
+from tests.refusals import refused
 from tests.vocabulary.test_vocabulary import byte_level, sentencepiece_bpe, unigram, wordpiece
 
 N = 10
@@ -242,8 +243,7 @@ class TestCuts:
         for options in ({"generation_config": own}, {name: value}, {}):
             if not options:
                 monkeypatch.setattr(model.generation_config, name, value)
-            with pytest.raises(UnsupportedError, match=rf"Give .*{name}=.* with whole words banned"):
-                texts_of(writer, tokenizer=tokenizer, **options)
+            refused(rf"Give .*{name}=.* with whole words banned", texts_of, writer, tokenizer=tokenizer, **options)
 
     def test_what_the_call_says_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         writer = cats()
@@ -262,8 +262,7 @@ class TestCuts:
             (outlines_phi.ban(stock, ["tt"]), {"banned_phrases": writer.ban}),
         )
         for generator, options in both:
-            with pytest.raises(UnsupportedError, match="Give stop_strings=None"):
-                generator(" ca", phi=None, stop_strings=["t"], **options)
+            refused("Give stop_strings=None", generator, " ca", phi=None, stop_strings=["t"], **options)
             for budget in (3, 4, 5):
                 texts = generator(" ca", phi=None, max_new_tokens=budget, **LOOPS["sampling"], **options)
                 assert not writer.leaks([(" ca", text) for text in texts])

@@ -5,32 +5,18 @@ The oracle asks the Hugging Face model by itself, and looks for phrases by Pytho
 :class:`PhiLogitsProcessor` draw weighted texts; their laws are in ``test_phi_processor``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
 
-import outlines_phi
-from outlines_phi import BannedPhrases, PhiTransformers, generate, samplers
+from outlines_phi import BannedPhrases, Generator, PhiTransformers, generate, samplers
 from outlines_phi.drafting import Draft, Drafter, Drafting, DraftRun, Site
 from outlines_phi.lm import bundled
 from tests.languages import ALPHA
-from tests.plugin.doors import (
-    BAN,
-    BANNING,
-    DOORS,
-    ONE_BY_ONE,
-    SUNDAY,
-    Door,
-    Wanted,
-    banned_generator,
-    fewer,
-    through,
-)
-from tests.plugin.oracle import free_texts, p_value, same_law, without
+from tests.plugin.doors import BAN, BANNING, DOORS, ONE_BY_ONE, SUNDAY, Door, Wanted, banned_generator, fewer, through
+from tests.plugin.instruments import free_texts, p_value, same_law, without
 
 PROMPT, N, LAW = SUNDAY.prompt, SUNDAY.n, SUNDAY.limits
 
@@ -136,19 +122,18 @@ def test_unbanned_texts_hold_the_phrase(model: PhiTransformers, texts: dict[str,
 @pytest.fixture(scope="module")
 def ahead(model: PhiTransformers) -> list[str]:
     """Return many draws of a look-ahead, whose law is tested with its sampler."""
-    return outlines_phi.Generator(model, None, banned_phrases=BAN).sample(PROMPT, 5 * N, seed=3, **LAW).texts
+    return Generator(model, None, banned_phrases=BAN).sample(PROMPT, 5 * N, seed=3, **LAW).texts
 
 
 @through(*(door for door in (*DOORS, *BANNING) if door not in ONE_BY_ONE))
 def test_a_look_ahead_is_the_same_on_every_road(door: Door, model: PhiTransformers, ahead: list[str]) -> None:
     drawn = door(model, SUNDAY.by(phi="lookahead"))
-    assert not any(phrase in PROMPT + text for text in drawn for phrase in BAN)
-    assert same_law(drawn, ahead) > ALPHA
+    assert not any(phrase in PROMPT + text for text in drawn for phrase in BAN) and same_law(drawn, ahead) > ALPHA
 
 
 def test_a_look_ahead_of_one_text_is_that_of_its_seed(model: PhiTransformers) -> None:
     """Doors with a call for each text draw what :meth:`Generator.sample` draws, text by text."""
-    generator = outlines_phi.Generator(model, None, banned_phrases=BAN, phi="lookahead")
+    generator = Generator(model, None, banned_phrases=BAN, phi="lookahead")
     texts = set()
     for seed in range(20):
         (text,) = generator.sample(PROMPT, 1, seed=seed, **LAW).texts
@@ -167,12 +152,12 @@ def test_masked_texts_and_exact_ones_have_other_laws(model: PhiTransformers, ahe
 @pytest.mark.parametrize("phi", ["exact", "auto"])
 def test_an_output_type_without_a_phrase(phi: str, model: PhiTransformers) -> None:
     answer = Literal["yes", "not now", "nobody", "no"]
-    law = outlines_phi.Generator(model, answer).probabilities(PROMPT, tolerance=0.0, max_new_tokens=12)
+    law = Generator(model, answer).probabilities(PROMPT, tolerance=0.0, max_new_tokens=12)
     kept = {word: law[word].p for word in ("yes", "not now", "nobody", "no") if "now" not in word}
     truth = {word: p / sum(kept.values()) for word, p in kept.items()}
     for road in (
         lambda: model(PROMPT, answer, banned_phrases=["now"], phi=phi, num_return_sequences=N),
-        lambda: outlines_phi.Generator(model, answer, banned_phrases=["now"], phi=phi).sample(PROMPT, N).texts,
+        lambda: Generator(model, answer, banned_phrases=["now"], phi=phi).sample(PROMPT, N).texts,
         lambda: generate.format(model, answer, samplers.multinomial(N), phi=phi, banned_phrases=["now"])(PROMPT),
     ):
         assert p_value(road(), truth) > ALPHA
@@ -201,8 +186,7 @@ class TestPrompts:
     def test_or_it_does_not_count(self, half: dict[str, float], model: PhiTransformers) -> None:
         ban = BannedPhrases(BAN, across_prompt=False)
         drawn = model(HALF, banned_phrases=ban, phi="exact", num_return_sequences=N, **LAW)
-        assert any(text.startswith(" is") for text in drawn)
-        assert p_value(drawn, without(half, BAN, "")) > ALPHA
+        assert any(text.startswith(" is") for text in drawn) and p_value(drawn, without(half, BAN, "")) > ALPHA
 
     @pytest.mark.parametrize("phi", ["lookahead", "local", None])
     def test_other_corrections_do_not_leak_there(self, phi: str | None, model: PhiTransformers) -> None:

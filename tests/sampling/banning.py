@@ -1,7 +1,5 @@
 """The laws of look-aheads by plain Python: slow, small, and independent of the package's own."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Drafters to test samplers with: good, bad and adversarial ones, deterministic and drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final

@@ -1,8 +1,6 @@
 """The accounts of tokens against enumeration, over the one table of samplers: the sums of a draw made visible. To ask for them
 changes no draw and asks the model nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,8 +23,6 @@ from outlines_phi import (
     OneStepPhi,
     TextConstraint,
 )
-from outlines_phi.numerics.distributions import draw_ahead
-from outlines_phi.sampling.draws import TokenAccount
 from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.inner import (
     AncestralSampler,
@@ -35,8 +31,10 @@ from tests.inner import (
     LookaheadSampler,
     Request,
     Sampler,
+    TokenAccount,
     TreeStore,
     ahead,
+    draw_ahead,
 )
 from tests.languages import AND_OPEN, LISTED, Ids, ids
 from tests.sampling.banning import Banned
@@ -164,15 +162,13 @@ def test_blocks_are_picked_where_their_effort_is_small() -> None:
 def test_fields_after_attempts_know_what_these_have_read(seed: int) -> None:
     """Texts of ``auto``: what walks over the trees of the attempts have read is not read again, and has its alternatives."""
     request = replace(LISTED.request(N, seed=seed), weighted=False)
-    draws = check(lambda: AutoSampler(AutoPhi(share=0.01)), request)
-    assert Guarantee.FIELDWISE in {draw.guarantee for draw in draws}
+    assert Guarantee.FIELDWISE in {draw.guarantee for draw in check(lambda: AutoSampler(AutoPhi(share=0.01)), request)}
 
 
 def check(made: Made, request: Request) -> Draws:
     """Compare the draws with and without accounts, and the accounts with enumeration."""
     plain, draws = told(made, request, None), told(made, request)
-    assert same(plain, draws) and same(plain, told(made, request, 0))
-    assert {draw.tokens for draw in plain} == {()}
+    assert same(plain, draws) and same(plain, told(made, request, 0)) and {draw.tokens for draw in plain} == {()}
     enumerated = Enumerated(request)
     for draw in draws:
         enumerated.check(draw)
@@ -257,8 +253,7 @@ def test_what_an_earlier_call_has_read_is_not_read_again() -> None:
     (later,) = sampler.sample(replace(request, top=TOP))
     assert later.counts.calls == 0
     enumerated = Enumerated(request)
-    accounts: list[TokenAccount] = [account for draw in later for account in draw.tokens]
-    assert all(account.log_s is not None for account in accounts)
+    assert all(account.log_s is not None for account in [account for draw in later for account in draw.tokens])
     for draw in later:
         for i, account in enumerate(draw.tokens):
             assert (

@@ -1,7 +1,5 @@
 """Certificates against exact enumeration: the stated distance holds at its rate, and the law of the draws is the one meant."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -60,6 +58,7 @@ from tests.languages import (
     tree_of,
     z,
 )
+from tests.refusals import refused
 from tests.sampling.test_constraint import Merged
 from tests.sampling.test_constraint import reference as constrained_reference
 
@@ -145,8 +144,7 @@ def test_certificates_hold_under_a_constraint_that_is_found_out_node_by_node() -
             math.exp(row.tree.root.log_lower) / phi
         )
         wrong += row.certificate.total_variation < 1 - math.exp(row.tree.root.log_lower) / phi - 1e-9
-    assert sum(row.reached and not row.certain for row in rows) > 20
-    assert wrong <= (1 - CONFIDENCE) * len(rows)
+    assert sum(row.reached and not row.certain for row in rows) > 20 and wrong <= (1 - CONFIDENCE) * len(rows)
 
 
 def test_the_count_of_wrong_certificates_has_power(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,8 +155,7 @@ def test_the_count_of_wrong_certificates_has_power(monkeypatch: pytest.MonkeyPat
     )
     (language, tolerance, tokens), repeats = CASES[2], 20
     rows = [certification(language, seed, tolerance, tokens) for seed in range(repeats)]
-    wrong = sum(row.certificate.total_variation < distance(language, row.tree) - 1e-9 for row in rows)
-    assert wrong > 0.6 * repeats
+    assert sum(row.certificate.total_variation < distance(language, row.tree) - 1e-9 for row in rows) > 0.6 * repeats
 
 
 def point(evidence: Evidence) -> float:
@@ -244,13 +241,17 @@ def test_several_draws_are_further_than_one() -> None:
 def test_what_was_reached_is_said_where_it_falls_short() -> None:
     phi = ExactPhi(tolerance=0.01, confidence=0.9, effort=Effort(tokens=300))
     words = r"^Give a larger tolerance.*; what \d+ residual attempts certify: TV at most 0\.\d+ at 0\.9 confidence\.$"
-    with pytest.raises(BudgetError, match=words) as caught:
-        sample(phi, LONG.request(5, seed=1))
+    caught = refused(words, sample, phi, LONG.request(5, seed=1), error=BudgetError)
     (draws,), (lower, upper) = caught.value.draws, np.exp(caught.value.log_z_bounds)
     assert len(draws) == 0 and draws.certificate.confidence == 0.9 and 0.01 < draws.certificate.total_variation < 1
     assert lower <= phi_of(LONG) <= upper
-    with pytest.raises(BudgetError, match=r"confidence=0\.95 .*TV at most .* for certain\.$"):
-        sample(ExactPhi(tolerance=0.01, effort=Effort(tokens=300)), LONG.request(5, seed=1))
+    refused(
+        r"confidence=0\.95 .*TV at most .* for certain\.$",
+        sample,
+        ExactPhi(tolerance=0.01, effort=Effort(tokens=300)),
+        LONG.request(5, seed=1),
+        error=BudgetError,
+    )
 
 
 def test_prompts_that_are_certified_are_drawn_beside_one_that_is_not() -> None:
@@ -266,8 +267,7 @@ def test_prompts_that_are_certified_are_drawn_beside_one_that_is_not() -> None:
             results = error.draws
         return list(map(len, results))
 
-    alone = [n for prompt in prompts for n in drawn(prompt)]
-    assert set(alone) == {0, 4} == set(drawn(*prompts))
+    assert set([n for prompt in prompts for n in drawn(prompt)]) == {0, 4} == set(drawn(*prompts))
 
 
 def test_the_effort_is_kept() -> None:
@@ -348,8 +348,7 @@ def test_confident_draws_are_of_all_members_that_the_lower_bound_counts(max_byte
     grow_trees([attempts], evaluator)
     law = {ids: p / sum(mu.values()) for ids, p in mu.items()}
     drawn = [each.tokens() for each in attempts.accepted]
-    assert len(drawn) == 4000 and set(drawn) <= set(law)
-    assert p_value(drawn, law) > ALPHA
+    assert len(drawn) == 4000 and set(drawn) <= set(law) and p_value(drawn, law) > ALPHA
 
 
 def test_ends_that_a_constraint_may_refuse_are_not_counted_beforehand() -> None:

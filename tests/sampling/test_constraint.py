@@ -1,7 +1,5 @@
 """Constraints beside the guide, on tokens and on texts: every sampler conditions on them too, found out node by node."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -30,21 +28,21 @@ from outlines_phi import (
 from outlines_phi.errors import ConstraintError
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import ProposalPhi
-from outlines_phi.phi.tree.tree import NODE_BYTES
-from outlines_phi.sampling import stepper
-from outlines_phi.sampling.rejection.attempts import ResidualWalk
 from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.inner import (
     DEAD,
+    NODE_BYTES,
     AllowedDraw,
     BoundsTree,
     Evaluator,
     Request,
     ResidualAttempts,
+    ResidualWalk,
     TreeStore,
     grow_trees,
     preexpand,
     rank,
+    stepper,
 )
 from tests.languages import (
     ALPHA,
@@ -66,6 +64,7 @@ from tests.languages import (
     unbiased,
     z,
 )
+from tests.refusals import refused
 from tests.sampling.test_awrs import outcomes
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
@@ -388,18 +387,33 @@ def test_the_predicate_is_asked_about_few_texts_and_each_once() -> None:
     ],
 )
 def test_nothing_allowed_says_who_refused_and_how_often(phi: object, options: dict[str, int], words: str) -> None:
-    with pytest.raises(EmptyLanguageError, match=words):
-        sample(phi, constrained(WORDS, 3, 1, TextConstraint(lambda text: False), **options))
+    refused(
+        words,
+        sample,
+        phi,
+        constrained(WORDS, 3, 1, TextConstraint(lambda text: False), **options),
+        error=EmptyLanguageError,
+    )
 
 
 def test_what_comes_to_nothing_late_is_said_or_weighs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(EmptyLanguageError, match="Phi = 0"):
-        sample(ExactPhi(), replace(WORDS.request(1, 1), constraint=Rule(lambda _, finished: not finished)))
+    refused(
+        "Phi = 0",
+        sample,
+        ExactPhi(),
+        replace(WORDS.request(1, 1), constraint=Rule(lambda _, finished: not finished)),
+        error=EmptyLanguageError,
+    )
     (draws,) = sample(LocalPhi(), constrained(WORDS, 50, 1, TextConstraint(complete=lambda text: False)))
     assert len(draws) == 0 and draws.failures == 50 and draws.log_z == -math.inf
     monkeypatch.setattr(preexpand, "SHORT", 0)
-    with pytest.raises(BudgetError, match="let constraint=late refuse earlier"):
-        sample(ExactPhi(effort=Effort(attempts=1)), constrained(LOOP, 2, 1, LATE))
+    refused(
+        "let constraint=late refuse earlier",
+        sample,
+        ExactPhi(effort=Effort(attempts=1)),
+        constrained(LOOP, 2, 1, LATE),
+        error=BudgetError,
+    )
 
 
 @pytest.mark.parametrize("phi", [ExactPhi(), LocalPhi()], ids=["exact", "local"])
@@ -408,8 +422,14 @@ def test_a_predicate_that_raises_or_gives_no_answer(phi: object) -> None:
         return 1 / (2 - len(text)) < 10
 
     store = TreeStore()
-    with pytest.raises(ConstraintError, match="broken raised ZeroDivisionError .*unfinished texts too") as caught:
-        sample(phi, constrained(WORDS, 50, 1, TextConstraint(broken)), store=store)
+    caught = refused(
+        "broken raised ZeroDivisionError .*unfinished texts too",
+        sample,
+        phi,
+        constrained(WORDS, 50, 1, TextConstraint(broken)),
+        store=store,
+        error=ConstraintError,
+    )
     assert isinstance(caught.value.__cause__, ZeroDivisionError) and len(caught.value.text) == 2
     with pytest.raises(ConstraintError, match="returned None for the text"):
         sample(phi, constrained(WORDS, 50, 1, TextConstraint(lambda text: None)), store=store)  # type: ignore[arg-type, return-value]

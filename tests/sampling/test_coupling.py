@@ -1,8 +1,6 @@
 """The kernel of verification: its law by integration over the uniforms, and against draws one at a time; after every round of walks
 everything is as if nothing had been drafted (theory.md, section 7.3)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -19,12 +17,24 @@ from torch import Tensor
 from outlines_phi import LocalPhi, OneStepPhi, SamplingSettings
 from outlines_phi.drafting import Drafter
 from outlines_phi.lm import LanguageModel, TransformersModel
-from outlines_phi.numerics.distributions import BLOCK
 from outlines_phi.phi import Prefixes, ProposalPhi
-from outlines_phi.sampling.coupling import verify
-from outlines_phi.sampling.stepper import Stepper, Trajectory, WalkStep
 from tests.drafting.runs import table_of
-from tests.inner import Chains, Distributions, Exchange, Prefetch, Proposals, Request, Rows, branches, distributions
+from tests.inner import (
+    BLOCK,
+    Chains,
+    Distributions,
+    Exchange,
+    Prefetch,
+    Proposals,
+    Request,
+    Rows,
+    Stepper,
+    Trajectory,
+    WalkStep,
+    branches,
+    distributions,
+    verify,
+)
 from tests.inner import coupling as kernel
 from tests.languages import LANGUAGES, sample
 from tests.lm import gardens
@@ -205,25 +215,21 @@ class TestNumbers:
         expected = scores.double().logsumexp(-1)
         assert (Distributions.of(scores).log_s - expected).abs().max() < (1e-12 if dtype == torch.float64 else 2e-6)
 
-    def test_both_laws_tiny_at_the_draft(self) -> None:
+    def test_a_draft_tiny_in_both_laws_or_in_its_own_is_kept_as_the_ratio_says(self) -> None:
         """The acceptance is a ratio of logs: neither law need be representable at the draft, in single precision."""
         q, r = law(8, 0).float(), law(8, 1).float()
         q[3], r[3] = -110.0, -110.0
         q, r = q.log_softmax(-1), (r + math.log(4) * (torch.arange(8) == 3)).log_softmax(-1)
         uniforms = float((q[3] - r[3]).exp()) + torch.tensor([-0.01, 0.01], dtype=torch.float64)
         assert (run(q, 3, uniforms, r) == 3).tolist() == [True, False]
-
-    def test_a_draft_whose_law_underflows_is_kept_where_the_target_has_it(self) -> None:
         q, r = law(8, 0), law(8, 1)
         r[3] = -math.inf
         assert (run(q, 3, torch.tensor([0.0, 0.999], dtype=torch.float64), r) == 3).all()
-
-    def test_nothing_of_either_is_not_kept(self) -> None:
         q, r = law(8, 0), law(8, 1)
         q[3] = r[3] = -math.inf
         assert not (run(q, 3, torch.tensor([0.0, 0.999], dtype=torch.float64), r) == 3).any()
 
-    def test_where_rounding_leaves_nothing_the_target_is_drawn_from(self) -> None:
+    def test_where_nothing_is_left_the_target_is_drawn_from_or_the_row_says_so(self) -> None:
         """A draft law that is larger everywhere, by rounding, leaves no positive part."""
         q = law(8, 0)
         uniforms = (torch.arange(GRID, dtype=torch.float64) + 0.5) / GRID
@@ -235,10 +241,7 @@ class TestNumbers:
             uniforms,
         )
         assert (torch.bincount(found, minlength=8) / GRID - q.exp()).abs().max() < 1e-3
-
-    def test_a_row_that_allows_nothing_says_so_and_keeps_nothing(self) -> None:
-        dead = torch.full((1, BLOCK + 1), -math.inf)
-        laws = Distributions.of(torch.cat([dead, law(BLOCK + 1, 0)[None].float()]))
+        laws = Distributions.of(torch.cat([torch.full((1, BLOCK + 1), -math.inf), law(BLOCK + 1, 0)[None].float()]))
         assert laws.log_s[0] == -math.inf and laws.log_s[1] == pytest.approx(0.0, abs=1e-6)
         chains = Chains(
             torch.tensor([[0, 1]]),
@@ -258,8 +261,7 @@ class TestNumbers:
         uniforms = torch.cat([uniforms, laws.masses[0], laws.masses[0].nextafter(torch.tensor(0.0).double())]).clamp(
             max=1 - 2**-53
         )
-        drawn = laws.draw(torch.zeros(len(uniforms), dtype=torch.long), uniforms)
-        assert (scores[drawn] > -math.inf).all()
+        assert (scores[laws.draw(torch.zeros(len(uniforms), dtype=torch.long), uniforms)] > -math.inf).all()
 
 
 def test_nothing_is_read_back_from_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,8 +334,7 @@ def check_rollback(request: Request, phi: ProposalPhi, drafter: Drafter, length:
         assert walk.log_p == pytest.approx(fresh.log_p, abs=near)
         assert walk.log_w == pytest.approx(fresh.log_w, abs=near)
         if not walk.finished:
-            found = stepper.branches.reach([walk.at]).whole()[0]
-            assert (found.float() - law.float()).abs().max() <= near
+            assert (stepper.branches.reach([walk.at]).whole()[0].float() - law.float()).abs().max() <= near
 
 
 class TestRollback:

@@ -1,7 +1,5 @@
 """Walks that follow drafts have the law of walks that do not, whatever is drafted (theory.md, sections 7 and 11)."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -41,7 +39,6 @@ from outlines_phi.drafting import (
 from outlines_phi.guides import Table
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun, state_values
-from outlines_phi.sampling.stepper import Stepper, Trajectory
 from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.inner import (
     AncestralSampler,
@@ -49,6 +46,8 @@ from tests.inner import (
     PhraseGuide,
     Prefetch,
     Request,
+    Stepper,
+    Trajectory,
     branches,
     frequencies,
     noise_floor,
@@ -74,7 +73,7 @@ from tests.languages import (
     sample,
     unbiased,
 )
-from tests.phi.looking import LookingPhi, forest_of
+from tests.phi.walks import LookingPhi, forest_of
 from tests.sampling.drafters import Fixed, constant, drafter_of, drawn, fixed, ranked
 
 ESTIMATORS = {
@@ -102,8 +101,7 @@ def same(results: Sequence[Draws], others: Sequence[Draws], tolerance: float = 1
         assert draws.failures == theirs.failures and draws.budget == theirs.budget
         for draw, other in zip(draws, theirs, strict=True):
             assert draw.log_p == pytest.approx(other.log_p, abs=tolerance)
-            assert draw.log_w == pytest.approx(other.log_w, abs=tolerance)
-            assert draw.guarantee is Guarantee.WEIGHTED
+            assert draw.log_w == pytest.approx(other.log_w, abs=tolerance) and draw.guarantee is Guarantee.WEIGHTED
 
 
 class TestDeterministicDrafts:
@@ -151,8 +149,7 @@ class TestDeterministicDrafts:
             sample(LearnedPhi(values), language.request(40, 1, rows=2), drafter=drafter, length=5)
             known.append((sorted(values.known.at.tolist()), values.known.log_v))
         for at, log_v in known[1:]:
-            assert at == known[0][0]
-            assert log_v == pytest.approx(known[0][1], abs=1e-9)
+            assert at == known[0][0] and log_v == pytest.approx(known[0][1], abs=1e-9)
 
 
 @final
@@ -188,8 +185,7 @@ class TestDrawnDrafts:
     def test_the_test_has_power(self) -> None:
         drafters, each = len(drawn(LANGUAGES[0])), len(AND_OPEN)
         assert power(EACH, 0.04, samples=drafters * each) >= 0.99
-        assert power(EACH, 0.07, samples=each, alpha=ALPHA / drafters) >= 0.95
-        assert power(N, 0.05) >= 0.99
+        assert power(EACH, 0.07, samples=each, alpha=ALPHA / drafters) >= 0.95 and power(N, 0.05) >= 0.99
 
     @pytest.mark.parametrize("n", [EACH, pytest.param(N, marks=pytest.mark.full)])
     def test_masking_with_rejection_draws_the_projected_law(self, n: int) -> None:
@@ -326,8 +322,7 @@ def test_the_drafters_of_the_package(name: str, language: Language) -> None:
         same(walks(LocalPhi(), drafter, request, 4), sample(LocalPhi(), request))
         return
     (draws,) = walks(LocalPhi(), drafter, language.request(N // 2, 3), 4)
-    assert draws.counts.drafted
-    assert p_value(ids(draws), language.reference().mask) > ALPHA
+    assert draws.counts.drafted and p_value(ids(draws), language.reference().mask) > ALPHA
 
 
 class TestCosts:
@@ -339,8 +334,7 @@ class TestCosts:
             results = walks(LocalPhi(), drafter, language.request(1, 0, rows=3), length)
             size = len(results[0][0].token_ids)
             counts = results[0].counts
-            assert size >= 4
-            assert counts.calls == counts.turns == math.ceil(size / (length + 1))
+            assert size >= 4 and counts.calls == counts.turns == math.ceil(size / (length + 1))
             assert counts.written == size and counts.drafted == counts.followed
             assert counts.tokens_per_call == size / counts.calls and counts.draft_acceptance == 1.0
 

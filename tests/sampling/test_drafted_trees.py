@@ -1,7 +1,5 @@
 """Samplers that draw from token trees, with what drafters foresee evaluated ahead: the same laws by fewer calls."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,23 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from outlines_phi import (
-    AutoPhi,
-    BudgetError,
-    Draws,
-    Effort,
-    ExactPhi,
-    Guarantee,
-    LearnedPhi,
-    LookaheadPhi,
-)
+from outlines_phi import AutoPhi, BudgetError, Draws, Effort, ExactPhi, Guarantee, LearnedPhi, LookaheadPhi
 from outlines_phi.drafting import Draft, Drafter, FirstOf, ModelDrafter, TreeDrafter
 from outlines_phi.errors import DraftError
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import Prefixes
 from outlines_phi.phi.learned import LearnedEstimate
-from outlines_phi.phi.tree.evaluator import Foresight
-from outlines_phi.sampling import sampler as prefetch
 from tests.drafting.runs import Scripted
 from tests.inner import (
     Attempt,
@@ -36,6 +23,7 @@ from tests.inner import (
     BoundsTree,
     Evaluator,
     Exchange,
+    Foresight,
     LookaheadSampler,
     Node,
     Prefetch,
@@ -44,6 +32,7 @@ from tests.inner import (
     TreeStore,
     window_walks,
 )
+from tests.inner import sampler as prefetch
 from tests.languages import (
     ALPHA,
     GRAMMARS,
@@ -194,8 +183,7 @@ def test_normalisers_stay_unbiased(memory: int) -> None:
     drafter = FirstOf((TreeDrafter(), drafters(WORDS)["likeliest"]))
     phi, request = ExactPhi(normalizers=2, width=4), WORDS.request(2, 5, rows=250)
     results = sample(phi, request, store=TreeStore(memory), drafter=drafter, length=4)
-    means = np.array([np.mean(draws.normalizers) for draws in results])
-    assert abs(z(means, math.exp(WORDS.reference().log_phi))) <= 4
+    assert abs(z(np.array([np.mean(draws.normalizers) for draws in results]), math.exp(WORDS.reference().log_phi))) <= 4
 
 
 def test_weights_of_trajectories_that_learn_are_unbiased() -> None:
@@ -298,8 +286,7 @@ class TestCounts:
     ) -> None:
         request = case.request(20, 1, rows=3)
         for drafted, plain in zip(sample(phi, request, drafter=drafter), sample(phi, request), strict=True):
-            assert drafted.items == plain.items
-            assert replace(drafted.counts, written=0, turns=0) == plain.counts
+            assert (drafted.items, replace(drafted.counts, written=0, turns=0)) == (plain.items, plain.counts)
 
     def test_paths_that_have_lost_their_laws_are_read_again_in_one_call(self) -> None:
         def calls(drafter: Drafter | None) -> int:

@@ -1,8 +1,6 @@
 """Draws block by block against their law by enumeration in plain Python (theory.md, section 6.5): the fields of JSON, named groups,
 parts of DSL terms, guidance's captures; and texts of ``auto``: attempts, then fields over what these have evaluated."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
@@ -34,10 +32,18 @@ from outlines_phi import (
 from outlines_phi.errors import InterruptedDraws
 from outlines_phi.guides import FSMGuide, Guide, JSONGuide, Table
 from outlines_phi.lm import TableModel
-from outlines_phi.plugin.types.tables import CompiledTypes
-from outlines_phi.sampling import lookahead
 from outlines_phi.sampling.rejection import auto_sampler
-from tests.inner import PhraseGuide, ProductGuide, Request, banned, compile_regex, watch, window_walks
+from tests.inner import (
+    CompiledTypes,
+    PhraseGuide,
+    ProductGuide,
+    Request,
+    banned,
+    compile_regex,
+    lookahead,
+    watch,
+    window_walks,
+)
 from tests.languages import ALPHA, VOCABULARY, Ids, ids, p_value, sample, z
 
 WRITTEN = ['{"', "a", '":', '"x', '"y', "x", "y", '"', '",', '","', "b", '["', "],", '"],"', "c", "true", "false", "}"]
@@ -339,17 +345,13 @@ def test_a_format_without_blocks_is_one_block_and_exact() -> None:
     assert {(draw.guarantee, draw.blocks) for draw in draws} == {(Guarantee.EXACT, 1)}
 
 
-def test_a_text_of_one_block_is_labelled_as_those_of_several() -> None:
+def test_a_text_of_one_block_is_labelled_as_others_and_predicates_on_whole_texts_are_refused() -> None:
     record = Record(3)
     schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "additionalProperties": False}
     record.table = Table(JSONGuide.of(schema, LETTERS, blanks=""))
     record.lm = TableModel(LETTERS, lambda ids: np.zeros(len(LETTERS)))
     draws = drawn(record, FieldsPhi(attempts=100_000, least=0.0), 60)
-    assert {draw.guarantee for draw in draws} == {Guarantee.FIELDWISE}
-    assert {draw.blocks for draw in draws} == {1, 2}
-
-
-def test_a_predicate_on_whole_texts_is_refused() -> None:
+    assert ({draw.guarantee for draw in draws}, {draw.blocks for draw in draws}) == ({Guarantee.FIELDWISE}, {1, 2})
     constraint = TextConstraint(complete=lambda text: True).over(LETTERS)
     with pytest.raises(UnsupportedError, match="phi='fields'"):
         drawn(FREE, FieldsPhi(), 1, constraint=constraint)
@@ -365,8 +367,7 @@ def test_each_item_of_a_tuple_is_a_block_and_the_first_of_a_list(output_type: An
 def test_groups_that_are_named_already_stay_so() -> None:
     """Parts of a sequence get names that no group has."""
     automaton = guide_of(regex("(?P<_0>a|b)(?P<__2>a)") + "cc" + regex("x")).automaton
-    assert automaton.positions.max() == 2
-    assert sorted(automaton.members()) == [b"aaccx", b"baccx"]
+    assert (automaton.positions.max(), sorted(automaton.members())) == (2, [b"aaccx", b"baccx"])
 
 
 class TestAuto:

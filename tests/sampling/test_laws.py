@@ -3,8 +3,6 @@
 A new sampler is a row of ``EXACT`` or ``WEIGHTED``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -15,20 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from outlines_phi import (
-    SMC,
-    AutoPhi,
-    BigramDPPhi,
-    EmptyLanguageError,
-    ExactPhi,
-    LearnedPhi,
-    LocalPhi,
-    OneStepPhi,
-)
+from outlines_phi import SMC, AutoPhi, BigramDPPhi, EmptyLanguageError, ExactPhi, LearnedPhi, LocalPhi, OneStepPhi
 from outlines_phi.drafting import ForcedDrafter, ModelDrafter
 from outlines_phi.guides import read_grammar
 from outlines_phi.lm import LanguageModel, SequenceTrees, TokenTrees
-from outlines_phi.phi.dp_bigram import StateSpace
 from tests.guides.grammar.definition import Definition
 from tests.inner import (
     AncestralSampler,
@@ -38,6 +26,7 @@ from tests.inner import (
     Request,
     Sampler,
     SMCSampler,
+    StateSpace,
     WrappedModel,
     ahead,
     frequencies,
@@ -67,7 +56,7 @@ from tests.languages import (
     sample,
     z,
 )
-from tests.phi.looking import LookingPhi
+from tests.phi.walks import LookingPhi
 from tests.sampling.drafters import OTHER
 
 # At the least budgets "auto" may fall back to weights, and says so.
@@ -168,8 +157,7 @@ def test_exact_samplers_draw_the_conditioned_law(
 @roads(*EXACT)
 def test_each_exact_sampler_draws_the_conditioned_law_of_each_language(name: str, road: str) -> None:
     samples = exact_draws(name, DRAWS, seed=11)
-    assert all(p_value(drawn, mu) > ALPHA for drawn, mu in samples)
-    assert pooled_p_value(samples) > ALPHA
+    assert all(p_value(drawn, mu) > ALPHA for drawn, mu in samples) and pooled_p_value(samples) > ALPHA
 
 
 @pytest.mark.parametrize("languages", [AND_OPEN, JSON], ids=["regular, grammars, open", "JSON"])
@@ -267,8 +255,7 @@ def test_settings_define_the_law(options: dict[str, float], road: str) -> None:
     """Temperature and truncation change p, and exact draws follow."""
     language = LANGUAGES[0]
     mu = language.reference(**options).mu
-    drawn = ids(*sample(ExactPhi(), language.request(DRAWS // 6, seed=2, **options)))
-    assert p_value(drawn, mu) > ALPHA
+    assert p_value(ids(*sample(ExactPhi(), language.request(DRAWS // 6, seed=2, **options))), mu) > ALPHA
     assert mu != language.reference().mu
 
 
@@ -281,8 +268,7 @@ def test_truncation_can_fail_a_trajectory_and_the_mean_counts_it() -> None:
     assert draws.failures > 0 and len(draws) + draws.failures == n
     w = np.exp(draws.log_w)
     error = w.std() / math.sqrt(n)
-    assert abs(w.mean() - phi) < 4 * error
-    assert w.sum() / len(draws) - phi > 4 * error
+    assert abs(w.mean() - phi) < 4 * error and w.sum() / len(draws) - phi > 4 * error
 
 
 @roads(*SAMPLERS, *OTHERS)
@@ -352,8 +338,7 @@ def test_a_device_draws_what_a_processor_draws(name: str, device: str, monkeypat
         return ids(*(SAMPLERS | OTHERS)[name]().sample(replace(request, lm=OnDevice(request.lm, device))))
 
     here, there = texts("cpu"), texts(device)
-    assert len(here) == len(there) > 0
-    assert sum(a == b for a, b in zip(here, there, strict=True)) >= 0.95 * len(here)
+    assert len(here) == len(there) > 0 and sum(a == b for a, b in zip(here, there, strict=True)) >= 0.95 * len(here)
 
 
 grammars = pytest.mark.parametrize("language", GRAMMARS, ids=str)
@@ -396,9 +381,9 @@ def test_near_the_end_of_the_budget_texts_that_only_longer_tokens_fit_in_are_lef
     assert set(language.reference().log_p) < complete
     shortest = {y for y in complete if len(y) == 4}
     assert shortest and shortest <= set(language.reference().log_p)
-    with pytest.raises(EmptyLanguageError, match="needs 6 tokens") as refused:
+    with pytest.raises(EmptyLanguageError, match="needs 6 tokens") as caught:
         language.within(5).request(1, seed=0)
-    assert refused.value.least_budget == 6  # though 4 do
+    assert caught.value.least_budget == 6  # though 4 do
     for budget in range(6, 8):
         assert shortest <= set(language.within(budget).reference().log_p) <= complete
 
@@ -408,10 +393,8 @@ def test_what_one_state_never_allows_another_may(language: Language) -> None:
     """States of a lexer have classes of their own; an induction over all of them tells their tokens apart."""
     space = StateSpace(language.table.guide, 50)
     for number, (state, row) in enumerate(space.rows.items()):
-        tokens = torch.arange(len(VOCABULARY)).numpy()
-        for token, target in enumerate(space.targets(tokens)[number].tolist()):
+        for token, target in enumerate(space.targets(torch.arange(len(VOCABULARY)).numpy())[number].tolist()):
             assert target == language.table.guide.advance(state, token)
         for g in range(space.partition.size):
-            alike = row.targets[row.partition.class_of[space.partition.members(g)]]
-            assert len(set(alike.tolist())) <= 1
+            assert len(set(row.targets[row.partition.class_of[space.partition.members(g)]].tolist())) <= 1
     assert not sample(BigramDPPhi(), language.request(200, seed=1))[0].failures

@@ -1,7 +1,5 @@
 """Nothing banned is ever drawn: many draws of models that want to write it, over hostile vocabularies, searched by plain Python."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import re
@@ -30,11 +28,10 @@ from outlines_phi import (
     Vocabulary,
 )
 from outlines_phi.guides import FSMGuide, Guide, Table
-from outlines_phi.guides.phrases.ban_language import free_text
 from outlines_phi.lm import TableModel
-from outlines_phi.phi.estimator import Phi
-from tests.guides.banning import bans, vocabularies
+from tests.guides.walking import bans, vocabularies
 from tests.inner import (
+    Phi,
     PhraseGuide,
     ProductGuide,
     Request,
@@ -42,6 +39,7 @@ from tests.inner import (
     TreeStore,
     banned,
     compile_regex,
+    free_text,
     sampler_for,
 )
 from tests.languages import ids, sample, streamed
@@ -353,12 +351,11 @@ def test_the_search_finds_other_spellings_of_a_banned_token_sequence() -> None:
 
 def halves(others: Iterable[Any], names: Iterable[str]) -> list[Any]:
     """Return every level beside half of the others, which take turns; `make test-full` has all of them."""
-    pairs = product(enumerate(others), enumerate(names))
     return [
         pytest.param(
             other, name, id=f"{getattr(other, 'name', other)}-{name}", marks=[pytest.mark.full] if (i + j) % 2 else []
         )
-        for (i, other), (j, name) in pairs
+        for (i, other), (j, name) in product(enumerate(others), enumerate(names))
     ]
 
 
@@ -391,10 +388,8 @@ def test_kept_trees_of_one_ban_are_not_those_of_another() -> None:
     """Exact draws of one model under many bans in turn, from one store."""
     store, level = TreeStore(), LEVELS["exact"]
     lm = of("merges").lm
-    some = [case for case in CASES if case.vocabulary is MERGES]
-    for seed, case in product(range(2), some):
-        request = replace(case.request(level, n=5, seed=seed), lm=lm)
-        case.check(sample(level.phi, request, store=store))
+    for seed, case in product(range(2), [case for case in CASES if case.vocabulary is MERGES]):
+        case.check(sample(level.phi, replace(case.request(level, n=5, seed=seed), lm=lm), store=store))
 
 
 @pytest.mark.parametrize("name", ["words", "folded words", "patterns", "whole foldings"])
@@ -458,8 +453,7 @@ def test_nothing_banned_is_drawn_under_random_bans_over_random_vocabularies(
     prompts = data.draw(st.lists(st.lists(st.sampled_from(tokens), min_size=1, max_size=4), min_size=1, max_size=2))
     case = Case("random", vocabulary, ban, wanted, (), pattern, budget, strength)
     try:
-        request = replace(case.request(level, n=5), prompts=[tuple(ids) for ids in prompts])
-        results = level.draw(request)
+        results = level.draw(replace(case.request(level, n=5), prompts=[tuple(ids) for ids in prompts]))
     except EmptyLanguageError:
         return  # nothing is left, or nothing that is so short
     for prompt, draws in zip(prompts, results, strict=True):

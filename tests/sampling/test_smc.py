@@ -1,7 +1,5 @@
 """Sequential Monte Carlo: unbiased evidence with its exact variance, properly weighted picks, one model call per step."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from dataclasses import replace
@@ -9,23 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from outlines_phi import (
-    SMC,
-    Draws,
-    EmptyLanguageError,
-    Guarantee,
-    LocalPhi,
-    OneStepPhi,
-)
-from outlines_phi.numerics.weights import effective_size, normalized
-from outlines_phi.sampling import ancestral
-from outlines_phi.sampling.ancestral import Ancestors, Particles
+from outlines_phi import SMC, Draws, EmptyLanguageError, Guarantee, LocalPhi, OneStepPhi
 from tests.inner import (
     DONE,
+    Ancestors,
+    Particles,
+    ancestral,
     at_quantiles,
+    effective_size,
     frequencies,
     log_mean,
     noise_floor,
+    normalized,
     scaled,
     systematic,
     total_variation,
@@ -61,8 +54,7 @@ def test_evidence_is_unbiased_and_weights_correct_picks_and_populations(option: 
     draws = draw(language, option, RUNS, seed=11)
     assert z_score(draws, math.exp(reference.log_phi)) < 4
     assert all(draw.log_w == population.log_z for draw, population in zip(draws, draws.populations, strict=True))
-    assert {draw.candidates for draw in draws} == {5}
-    assert correct(draws, reference.mu)
+    assert {draw.candidates for draw in draws} == {5} and correct(draws, reference.mu)
     particles = [particle for population in draws.populations for particle in population]
     w = np.exp([particle.log_w for particle in particles])
     whole = frequencies((particle.token_ids for particle in particles), w / w.sum())
@@ -73,12 +65,10 @@ def test_evidence_is_unbiased_and_weights_correct_picks_and_populations(option: 
 
 def mutant_keeps_weights(self: Particles) -> None:
     """Resample, and leave each particle the weight of the one it continues."""
-    log_w = {id(walk): walk.log_w for walk in self.walks}
-    ancestors = systematic(np.array(list(log_w.values())), self.rng).tolist()
-    kept = [self.walks[i] for i in ancestors]
+    ancestors = systematic(np.array(list({id(walk): walk.log_w for walk in self.walks}.values())), self.rng).tolist()
     self.walks = [
         replace(walk, number=place.number, rng=place.rng, tokens=list(walk.tokens))
-        for place, walk in zip(self.walks, kept, strict=True)
+        for place, walk in zip(self.walks, [self.walks[i] for i in ancestors], strict=True)
     ]
     self.resamplings += 1
 
@@ -114,8 +104,7 @@ def test_variance_without_resampling_is_that_of_a_mean_of_independent_weights(la
     q = {y: math.exp(log_q) for y, log_q in reference.log_mask.items()}
     second = sum(q[y] * math.exp(2 * (reference.log_p[y] - reference.log_mask[y])) for y in q)
     phi = math.exp(reference.log_phi)
-    z = np.exp(draw(language, SMC(particles=4), 1500, seed=5).log_w)
-    assert_moments(z, phi, phi**2 + (second - phi**2) / 4)
+    assert_moments(np.exp(draw(language, SMC(particles=4), 1500, seed=5).log_w), phi, phi**2 + (second - phi**2) / 4)
 
 
 def assert_moments(z: np.ndarray, first: float, second: float) -> None:
@@ -202,16 +191,14 @@ def test_draws_say_what_they_are(option: SMC) -> None:
     for pick, population in zip(draws, draws.populations, strict=True):
         assert len(population) + population.failures == len(population.log_w) == 5
         assert pick.token_ids in {particle.token_ids for particle in population} <= members.keys()
-        assert pick.ess == population.ess <= 5 + 1e-9
-        assert population.weights.sum() == pytest.approx(1)
+        assert pick.ess == population.ess <= 5 + 1e-9 and population.weights.sum() == pytest.approx(1)
         assert (population.resamplings == 0) == (option.resample == "never")
         assert population.texts == [particle.text for particle in population[:]] == population.values
         for particle in population:
             assert particle.log_p == pytest.approx(BOTTLENECK.reference().log_p[particle.token_ids])
     upper = draws.read_by(str.upper)
     assert upper.populations[0].values == [text.upper() for text in draws.populations[0].texts]
-    assert upper.populations[0].log_z == draws.populations[0].log_z
-    assert "resamplings" in repr(draws.populations[0])
+    assert upper.populations[0].log_z == draws.populations[0].log_z and "resamplings" in repr(draws.populations[0])
 
 
 @options
@@ -251,20 +238,15 @@ def test_truncation_can_fail_particles_and_whole_runs(option: SMC) -> None:
     settings = {"top_k": 6}
     phi = math.exp(WORDS.reference(**settings).log_phi)
     draws = draw(WORDS, option, 1500, seed=4, **settings)
-    assert draws.failures > 0
-    assert len(draws) + draws.failures == draws.counts.attempts == 1500
-    assert draws.counts.accepted == len(draws) == len(draws.populations)
-    assert z_score(draws, phi) < 4
+    assert draws.failures > 0 and len(draws) + draws.failures == draws.counts.attempts == 1500
+    assert draws.counts.accepted == len(draws) == len(draws.populations) and z_score(draws, phi) < 4
     assert z(np.exp(draws.log_w[: len(draws)]), phi) > 4
-    assert any(population.failures for population in draws.populations)
-    assert 0 < draws.ess <= len(draws)
+    assert any(population.failures for population in draws.populations) and 0 < draws.ess <= len(draws)
 
 
 def test_nobody_is_left_where_truncation_leaves_nothing() -> None:
     draws = draw(BOTTLENECK, SMC(particles=3, resample="ess"), 5, top_k=1)
-    assert len(draws) == 0
-    assert draws.failures == 5
-    assert draws.log_z == -math.inf
+    assert (len(draws), draws.failures, draws.log_z) == (0, 5, -math.inf)
     with pytest.raises(EmptyLanguageError, match="all 5 were of weight 0"):
         draws.expectation(lambda draw: 1.0)
 
@@ -325,7 +307,5 @@ def test_arithmetic_of_weights() -> None:
     assert log_mean(far) == pytest.approx(-5000 + math.log(4 / 3))
     assert effective_size(scaled(far)) == pytest.approx(16 / 10)
     dead = np.full(3, -math.inf)
-    assert log_mean(dead) == -math.inf
-    assert effective_size(scaled(dead)) == 0
-    assert not normalized(dead).any()
+    assert (log_mean(dead), effective_size(scaled(dead))) == (-math.inf, 0) and not normalized(dead).any()
     assert at_quantiles(np.array([0.0, 1.0, 0.0]), np.array([0.0, 1 - 2**-53])).tolist() == [1, 1]

@@ -1,6 +1,4 @@
-"""Thoughts before answers against their law, enumerated in plain Python from what the words of the documentation say."""
-
-from __future__ import annotations
+"""Thoughts before answers, and formats with special tokens, against their laws by enumeration in plain Python."""
 
 import math
 import pickle
@@ -17,6 +15,7 @@ from outlines.types import CFG, JsonSchema, either, optional, regex
 from outlines_phi import (
     SMC,
     AutoPhi,
+    BannedPhrases,
     BudgetError,
     Draws,
     Effort,
@@ -26,6 +25,7 @@ from outlines_phi import (
     Generator,
     Guarantee,
     LearnedPhi,
+    LocalPhi,
     Special,
     TextConstraint,
     Thinking,
@@ -33,12 +33,26 @@ from outlines_phi import (
     Vocabulary,
     from_language_model,
 )
-from outlines_phi.guides import Guide
+from outlines_phi.guides import Guide, Table
 from outlines_phi.lm import TableModel
-from outlines_phi.plugin.generator import PhiGenerator
 from outlines_phi.testing import assert_guide
-from tests.inner import frequencies, noise_floor, total_variation
-from tests.languages import ALPHA, SPECIAL_VOCABULARY, Ids, correct, ids, p_value, unbiased
+from outlines_phi_workbench.suite.reference import enumerate_language
+from tests.inner import PhiGenerator, Request, banned, frequencies, noise_floor, total_variation
+from tests.languages import (
+    ALPHA,
+    SPECIAL,
+    SPECIAL_VOCABULARY,
+    Ids,
+    SpecialLanguage,
+    correct,
+    ids,
+    p_value,
+    sample,
+    unbiased,
+    z,
+)
+from tests.languages import PROMPT as BEFORE
+from tests.refusals import refused
 
 PROMPT = (2, 1)
 
@@ -295,8 +309,7 @@ def test_every_policy_draws_the_answers(policy: str) -> None:
     language, (phi, options) = LANGUAGES[2], POLICIES[policy]
     draws = language.sample(phi, 500, **options)
     thoughts = [draw.thought.token_ids for draw in draws if draw.thought is not None]
-    free = {x: q for x, (q, _) in language.free.items()}
-    assert p_value(thoughts, free) > ALPHA
+    assert p_value(thoughts, {x: q for x, (q, _) in language.free.items()}) > ALPHA
     if draws.guarantee is Guarantee.WEIGHTED:
         assert correct(draws, language.conditioned) and unbiased(draws, sum(language.joint.values()))
     elif policy == "candidates":
@@ -349,10 +362,8 @@ def test_no_answer_is_outside_of_its_type_and_no_thought_over_its_limit(scope: s
 @pytest.mark.parametrize("phi", ["exact", "auto", "local"])
 def test_the_tokens_are_those_of_two_calls(phi: str) -> None:
     """One call for the thoughts, and one for the answers, each after its thought."""
-    language = LANGUAGES[0]
-    model = from_language_model(language.lm, lambda text: tuple(map(int, text.split())), phi=phi)
-    whole = Generator(model, Thinking(regex("a|ab|bab"), end="</t>", max_tokens=2))
-    draws = whole.sample("2 1", 200, seed=1)
+    model = from_language_model(LANGUAGES[0].lm, lambda text: tuple(map(int, text.split())), phi=phi)
+    draws = Generator(model, Thinking(regex("a|ab|bab"), end="</t>", max_tokens=2)).sample("2 1", 200, seed=1)
     free = Generator(model, regex("(a|b)*") + Special("</t>"), phi="local")
     first = free.sample("2 1", 200, seed=1, max_new_tokens=4).counts
     prompts = [" ".join(map(str, (2, 1, *draw.thought.token_ids))) for draw in draws if draw.thought is not None]
@@ -362,8 +373,7 @@ def test_the_tokens_are_those_of_two_calls(phi: str) -> None:
 
 
 def test_a_draw_does_not_depend_on_the_others() -> None:
-    language = LANGUAGES[2]
-    generator = language.generator("answer")
+    generator = LANGUAGES[2].generator("answer")
     many = ids(generator.sample("", 5, phi="exact", seed=3))
     assert ids(generator.sample("", 3, phi="exact", seed=3)) == many[:3]
     batch = generator.sample_batch(["", ""], 5, phi="exact", seed=3)
@@ -379,8 +389,7 @@ def test_probabilities_of_the_joint_scope_are_those_of_the_answers(language: Tho
     assert {each.value: each.p for each in found.entries} == pytest.approx(expected, abs=1e-9)
     for each in language.generator("joint").probabilities("", tolerance=0.2).entries:
         assert each.lo - 1e-9 <= expected[each.value] <= each.hi + 1e-9
-    with pytest.raises(UnsupportedError, match="Give Thinking"):
-        language.generator("answer").probabilities("")
+    refused("Give Thinking", language.generator("answer").probabilities, "")
 
 
 def test_accounts_go_through_the_thought_and_its_answer() -> None:
@@ -391,8 +400,9 @@ def test_accounts_go_through_the_thought_and_its_answer() -> None:
 
 def test_an_effort_that_runs_out_hands_over_what_there_is() -> None:
     phi = ExactPhi(effort=Effort(attempts=1, tokens=1), width=1)
-    with pytest.raises(BudgetError, match="Prompt 0") as caught:
-        Thoughts("rare", LETTERS, 4, 2, ("bababab",), seed=1, scale=2.5).sample(phi, 50)
+    caught = refused(
+        "Prompt 0", Thoughts("rare", LETTERS, 4, 2, ("bababab",), seed=1, scale=2.5).sample, phi, 50, error=BudgetError
+    )
     (draws,) = caught.value.draws
     assert 0 <= len(draws) < 50 and all(draw.thought is not None for draw in draws)
 
@@ -403,27 +413,72 @@ def test_what_means_nothing_is_refused() -> None:
         with pytest.raises(UnsupportedError, match="Thinking"):
             Thinking(regex("a"), **wrong)  # type: ignore[arg-type]
     for nothing in (None, Thinking(regex("a"))):
-        with pytest.raises(UnsupportedError, match="Give the output type of the answer"):
-            Thinking(nothing)
+        refused("Give the output type of the answer", Thinking, nothing)
     for inside in (
         regex("a") + Thinking(regex("a")),
         either("a", Thinking(regex("a"))),
         optional(Thinking(regex("a"))),
     ):
-        with pytest.raises(UnsupportedError, match=r"^Give Thinking\(T\) alone"):
-            Generator(from_language_model(language.lm, lambda text: PROMPT), inside)
-    with pytest.raises(EmptyLanguageError, match="Give max_new_tokens=5 or more"):
-        language.sample("exact", 1, max_new_tokens=4)
-    with pytest.raises(UnsupportedError, match="Write the rule into the type of the answer"):
-        language.sample("exact", 1, constraint=TextConstraint(lambda text: True))
+        refused(r"^Give Thinking\(T\) alone", Generator, from_language_model(language.lm, lambda text: PROMPT), inside)
+    refused("Give max_new_tokens=5 or more", language.sample, "exact", 1, max_new_tokens=4, error=EmptyLanguageError)
+    refused(
+        "Write the rule into the type of the answer",
+        language.sample,
+        "exact",
+        1,
+        constraint=TextConstraint(lambda text: True),
+    )
     closed = Generator(
         from_language_model(language.lm, lambda text: (1, 4)), Thinking(regex("a"), end="</t>", max_tokens=1)
     )
-    with pytest.raises(UnsupportedError, match="The prompt ends a thought already"):
-        closed.sample("", phi="exact")
+    refused("The prompt ends a thought already", closed.sample, "", phi="exact")
 
 
 def test_constraints_see_the_whole_of_a_joint_text() -> None:
-    language = LANGUAGES[0]
-    draws = language.sample("exact", 50, "joint", constraint=TextConstraint(lambda text: "b" not in text[:1]))
+    draws = LANGUAGES[0].sample("exact", 50, "joint", constraint=TextConstraint(lambda text: "b" not in text[:1]))
     assert len(draws) == 50 and not any(draw.thought.text.startswith("b") for draw in draws if draw.thought)
+
+
+DRAWS = 4_000
+THINK = SPECIAL_VOCABULARY.special["</t>"]
+"""The token before it writes its name."""
+
+
+@pytest.mark.parametrize("language", SPECIAL, ids=str)
+def test_exact_draws_have_the_conditioned_law_and_masked_ones_have_not(language: SpecialLanguage) -> None:
+    reference = language.reference()
+    drawn = ids(*sample(ExactPhi(), language.request(DRAWS, seed=1)))
+    assert p_value(drawn, reference.mu) > ALPHA
+    assert total_variation(frequencies(drawn), reference.mu) < 3 * noise_floor(reference.mu, DRAWS)
+    assert any(THINK in one for one in drawn) and not any(THINK - 1 in one for one in reference.mu)
+    masked = ids(*sample(LocalPhi(), language.request(DRAWS, seed=1)))
+    assert p_value(masked, reference.mask) > ALPHA and p_value(masked, reference.mu) < ALPHA
+
+
+@pytest.mark.parametrize("language", SPECIAL, ids=str)
+def test_weights_beside_special_tokens_are_unbiased(language: SpecialLanguage) -> None:
+    reference = language.reference()
+    (draws,) = sample(LocalPhi(), language.request(DRAWS, seed=2))
+    assert abs(z(np.exp(draws.log_w), math.exp(reference.log_phi))) < 4 and correct(draws, reference.mu)
+
+
+@pytest.mark.parametrize("language", SPECIAL, ids=str)
+def test_probabilities_are_those_of_what_texts_show(language: SpecialLanguage) -> None:
+    expected = defaultdict(float)
+    for tokens, p in language.reference().mu.items():
+        expected[language.table.guide.text(tokens).decode()] += p
+    model = from_language_model(language.lm, lambda text: BEFORE)
+    found = Generator(model, language.term).probabilities("", max_new_tokens=language.budget)
+    for entry in found.entries:
+        assert entry.lo - 1e-9 <= expected[entry.text] <= entry.hi + 1e-9
+    assert math.isclose(sum(entry.p for entry in found.entries), 1)
+
+
+def test_a_ban_does_not_reach_across_a_special_token() -> None:
+    language = SPECIAL[0]
+    guide = banned(language.table.guide, BannedPhrases(["ba", "aa"], across_prompt=False))
+    reference = enumerate_language(language.lm, Table(guide), BEFORE, language.settings(), language.budget)
+    texts = {guide.text(tokens) for tokens in reference.mu}
+    assert b"ba" in texts and not any(b"ba" in text[:-1] or b"aa" in text[:-1] for text in texts)
+    request = Request(lm=language.lm, table=Table(guide), prompts=[BEFORE], settings=language.settings(5), n=DRAWS)
+    assert p_value(ids(*sample(ExactPhi(), request)), reference.mu) > ALPHA

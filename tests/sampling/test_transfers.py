@@ -1,7 +1,5 @@
 """The transfers of a step from and to the device, counted where the package asks for them: a few, however many rows."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -54,6 +52,7 @@ from tests.inner import (
 )
 from tests.languages import LANGUAGES
 from tests.lm.gardens import SIZE, build
+from tests.refusals import refused
 from tests.sampling.banning import SHORT
 
 LOOP = LANGUAGES[1]
@@ -152,8 +151,7 @@ def test_a_model_call_takes_one_read_and_one_upload(name: str, rows: int, monkey
     make, once = SAMPLERS[name]
     make().sample(request_of(name, 20, rows))  # what is kept by guide state is sent
     counts, calls = transfers_of(make(), request_of(name, 20, rows))
-    assert 0 < counts["reads"] <= calls + once
-    assert 0 < counts["uploads"] <= calls + once
+    assert 0 < counts["reads"] <= calls + once and 0 < counts["uploads"] <= calls + once
 
 
 @final
@@ -187,8 +185,7 @@ def test_an_estimator_of_scores_alone_sees_a_checked_answer() -> None:
 @pytest.mark.parametrize("road", [PackedTrees, RowTrees])
 def test_a_model_call_of_a_host_takes_one_upload(road: type[PackedTrees | RowTrees]) -> None:
     """And reads nothing: whether its answer has numbers is read with what is made of it."""
-    forward = Forward(build("llama"), SIZE, max_length=40, memory=1 << 28)
-    trees = road(forward, [(1, 2, 3), (4,)])
+    trees = road(Forward(build("llama"), SIZE, max_length=40, memory=1 << 28), [(1, 2, 3), (4,)])
     with Transfers(
         "forest.py", "forward.py", "packed.py", "roads.py", "/numerics/"
     ) as mode:  # what a cache is given is there
@@ -203,8 +200,7 @@ def test_a_model_call_of_a_host_takes_one_upload(road: type[PackedTrees | RowTre
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_every_sampler_reads_the_check_of_an_answer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preexpand, "SHORT", 0)
-    with pytest.raises(ModelError, match="spoiled"):
-        SAMPLERS[name][0]().sample(request_of(name, 20, sound=False))
+    refused("spoiled", SAMPLERS[name][0]().sample, request_of(name, 20, sound=False), error=ModelError)
 
 
 @pytest.mark.parametrize(
@@ -220,8 +216,7 @@ def test_nothing_is_learned_from_an_answer_that_fails_its_check(
 ) -> None:
     monkeypatch.setattr(preexpand, "SHORT", 0)
     values = StateValues()
-    with pytest.raises(ModelError, match="spoiled"):
-        make(LearnedPhi(values)).sample(request_of("learned", 20, sound=False))
+    refused("spoiled", make(LearnedPhi(values)).sample, request_of("learned", 20, sound=False), error=ModelError)
     assert len(values.known.at) == 1  # the step of the prompt
 
 

@@ -1,7 +1,5 @@
 """Variants of adaptive rejection that look right and are not (theory.md, sections 5 and 11); each is caught by the tests."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

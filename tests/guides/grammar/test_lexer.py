@@ -14,16 +14,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from outlines_phi import GrammarError, UnsupportedError
-from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides import read_grammar
-from outlines_phi.guides.grammar import lexer as lexing
-from outlines_phi.guides.grammar.grammar import Terminal
-from outlines_phi.guides.grammar.lexeme_automaton import automaton_of
 from outlines_phi.guides.grammar.lexer import NOTHING, START, Lexer
-from outlines_phi.regex.patterns import compile_regex, literal
 from tests.guides.grammar.definition import LongestMatch
 from tests.guides.grammar.fixtures import LETTERS as NAME
 from tests.guides.grammar.fixtures import LEXERS, SYMBOLS, literals
+from tests.inner import ByteAutomaton, Terminal, automaton_of, compile_regex, literal
+from tests.inner import lexer as lexing
+from tests.refusals import refused
 
 
 def texts(alphabet: Sequence[str], longest: int) -> list[str]:
@@ -225,29 +223,23 @@ def test_comments_hold_nothing_back_and_every_piece_of_one_is_pending() -> None:
     ],
 )
 def test_refusals(terminals: tuple[Terminal, ...], message: str) -> None:
-    with pytest.raises(GrammarError, match=message):
-        Lexer.of(terminals)
+    refused(message, Lexer.of, terminals, error=GrammarError)
 
 
 def test_too_many_states_to_wait_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lexing, "LIMIT", 1)
-    with pytest.raises(GrammarError, match="in more than 1 ways"):
-        Lexer.of(LEXERS["NESTED"][0])
+    refused("in more than 1 ways", Lexer.of, LEXERS["NESTED"][0], error=GrammarError)
 
 
-def test_many_keywords_multiply_nothing() -> None:
+def test_many_keywords_multiply_nothing_and_states_are_described() -> None:
     keywords = literals(*map("".join, product("abcdef", ("lp", "om", "ne"), ("x", "yes", "zero", "in"))))
     operators = literals(*map("".join, product("<>=!&|+-", ("", "=", ">"))), "(", ")", "{", "}", ";")
     terminals = (*keywords, *operators, NAME, NUMBER, STRING, replace(COMMENT, ignored=True), *literals("/", "*", "."))
     assert len(terminals) > 100
     assert len(Lexer.of(terminals)) < sum(len(keyword.pattern) for keyword in keywords) + 200
     assert named(terminals, "alpx/alpxy/1.alpx") == "ALPX / NAME / NUMBER . ALPX"
-
-
-def test_description() -> None:
     lexer = Lexer.of(LEXERS["INDEX"][0])
-    described = [lexer.describe((lexer.lex(text) or (0,))[0]) for text in (b"", b"1", b"1.", b"1.1", b".")]
-    assert described == [
+    assert [lexer.describe((lexer.lex(text) or (0,))[0]) for text in (b"", b"1", b"1.", b"1.1", b".")] == [
         "at the start",
         "INT of FLOAT | INT",
         "incomplete of FLOAT, else INT DOT of DOT",
@@ -260,41 +252,42 @@ def compiled(pattern: str) -> ByteAutomaton:
     return automaton_of(Terminal("T", pattern, dialect="python"))
 
 
-GREEDY = [
-    (r"a", "ab\n", 3),
-    (r".b", "ab\n", 3),
-    (r"(?s:.)b", "ab\n", 3),
-    (r"[^a]+", "ab\n", 4),
-    (r"[a-c]{2,3}|d{2}", "abcd", 4),
-    (r"(?:ab|a(b)(?P<n>c))*a{0,1}c", "abc", 6),
-    (r"(?i:sel)e", "sSeElL", 4),
-    (r"(?i:s(?-i:e))", "sSeE", 2),
-    (r"(?i)s(?s:.)", "sSx\n", 2),
-    (r"(?x: a  b # comment" + "\n c)", "abc #", 4),
-    (r"(?m:a.)", "a\n", 3),
-    (r"\d\s\w\D\S\W", "1 a", 6),
-    (r"[\d\s]", "1 a\x1c\x1f\x0b", 1),
-    (r"[^\W\d]\w*", "aé1_-", 3),
-    (r"(?a:\w\d)", "aé1_٣", 2),
-    (r"[]\-^[]+", "]-^[\\", 3),
-    (r"\.\*\(\)\{\}\|\#\&\~", ".*(){}|#&~", 1),
-    (r"[.*#&~^-]+", ".*#&~^-a", 2),
-    (r"\x41\u00e9\N{BULLET}?", "Aé•", 3),
-    (r"a{2}", "a", 4),
-    (r"/\*(?:\*(?!/)|[^*])*\*/", "/*a", 6),
-    (r'"(?!"")[^"]"', '"a', 4),
-    (r"a\b-|(?=a)ab(?<!bb)", "ab-", 3),
-    (r"a{2,}", "a", 4),
-    (r"a{,2}b", "ab", 4),
-    (r"a{,}b|a{", "ab{,}", 4),
-    (r"(?ai:k)[\W]?", "kK\u212aé", 2),
-    (r'"([^"\\\x00-\x1f]|\\["\\/n])*"', '"\\n\x1f', 5),
-    (r"[\ud800-\udfffa]", "ab\ue000", 1),
-    (r"[^\ud800-\udfff]", "ab\ue000", 1),
-]
-
-
-@pytest.mark.parametrize(("pattern", "alphabet", "longest"), GREEDY, ids=lambda row: repr(row))
+@pytest.mark.parametrize(
+    ("pattern", "alphabet", "longest"),
+    [
+        (r"a", "ab\n", 3),
+        (r".b", "ab\n", 3),
+        (r"(?s:.)b", "ab\n", 3),
+        (r"[^a]+", "ab\n", 4),
+        (r"[a-c]{2,3}|d{2}", "abcd", 4),
+        (r"(?:ab|a(b)(?P<n>c))*a{0,1}c", "abc", 6),
+        (r"(?i:sel)e", "sSeElL", 4),
+        (r"(?i:s(?-i:e))", "sSeE", 2),
+        (r"(?i)s(?s:.)", "sSx\n", 2),
+        (r"(?x: a  b # comment" + "\n c)", "abc #", 4),
+        (r"(?m:a.)", "a\n", 3),
+        (r"\d\s\w\D\S\W", "1 a", 6),
+        (r"[\d\s]", "1 a\x1c\x1f\x0b", 1),
+        (r"[^\W\d]\w*", "aé1_-", 3),
+        (r"(?a:\w\d)", "aé1_٣", 2),
+        (r"[]\-^[]+", "]-^[\\", 3),
+        (r"\.\*\(\)\{\}\|\#\&\~", ".*(){}|#&~", 1),
+        (r"[.*#&~^-]+", ".*#&~^-a", 2),
+        (r"\x41\u00e9\N{BULLET}?", "Aé•", 3),
+        (r"a{2}", "a", 4),
+        (r"/\*(?:\*(?!/)|[^*])*\*/", "/*a", 6),
+        (r'"(?!"")[^"]"', '"a', 4),
+        (r"a\b-|(?=a)ab(?<!bb)", "ab-", 3),
+        (r"a{2,}", "a", 4),
+        (r"a{,2}b", "ab", 4),
+        (r"a{,}b|a{", "ab{,}", 4),
+        (r"(?ai:k)[\W]?", "kK\u212aé", 2),
+        (r'"([^"\\\x00-\x1f]|\\["\\/n])*"', '"\\n\x1f', 5),
+        (r"[\ud800-\udfffa]", "ab\ue000", 1),
+        (r"[^\ud800-\udfff]", "ab\ue000", 1),
+    ],
+    ids=lambda row: repr(row),
+)
 def test_the_same_texts_as_python(pattern: str, alphabet: str, longest: int) -> None:
     automaton, oracle = compiled(pattern), re.compile(pattern)
     found = [automaton.accepts(text.encode()) for text in texts(alphabet, longest)]
@@ -411,13 +404,11 @@ def test_random_patterns() -> None:
     ],
 )
 def test_what_is_refused(pattern: str, words: str) -> None:
-    with pytest.raises((GrammarError, UnsupportedError), match=words):
-        compiled(pattern)
+    refused(words, compiled, pattern, error=(GrammarError, UnsupportedError))
 
 
 def test_flags_in_the_middle_have_advice() -> None:
-    with pytest.raises(GrammarError, match="behind the closing slash"):
-        read_grammar('start: A\nA: "b" /(?i)a/')
+    refused("behind the closing slash", read_grammar, 'start: A\nA: "b" /(?i)a/', error=GrammarError)
 
 
 @pytest.mark.parametrize("text", ["a.b", "\\", "[a]{2}", "é•\U0001f600", "\n\t\x01", "# & ~-", "(?i:x)"])

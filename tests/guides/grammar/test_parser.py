@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from outlines_phi import EmptyLanguageError
 from outlines_phi.errors import GrammarWarning
-from outlines_phi.guides.grammar.grammar import Grammar, Production, Terminal
 from outlines_phi.guides.grammar.lr_tables import END, MOST_OPTIONAL, LRTables, augmented, without_empty_bodies
-from outlines_phi.guides.grammar.parser import Parser
 from tests.guides.grammar.ansi_c import ANSI_C
+from tests.guides.grammar.definition import Earley, grammar, grammars
 from tests.guides.grammar.fixtures import words
-from tests.guides.grammar.recognizer import Earley, grammar, grammars
+from tests.inner import Grammar, Parser, Production, Terminal
+from tests.refusals import refused
 
 DYCK = "S: S E | \n E: ( S )"
 AMBIGUOUS = "S: S + S | a"
@@ -133,16 +133,12 @@ def walk(parser: Parser, length: int) -> Iterator[int]:
             yield configuration
 
 
-def test_ambiguity_costs_a_polynomial() -> None:
+def test_ambiguity_costs_a_polynomial_and_errors_and_the_end_are_final() -> None:
     """As many parses as Catalan numbers, or two to the power of the length, in a graph that grows by a few stacks a step."""
     for rules, word in ((AMBIGUOUS, "a+" * 30 + "a"), (KINDS["two ways to write a list"], "a" * 60 + "c")):
         parser = Parser.of(grammar(rules))
         names = [terminal.name for terminal in parser.grammar.terminals]
-        assert parser.accepts(parser.read(parser.start, map(names.index, word)))
-        assert len(parser) < 20 * len(word)
-
-
-def test_errors_and_the_end_are_final() -> None:
+        assert parser.accepts(parser.read(parser.start, map(names.index, word))) and len(parser) < 20 * len(word)
     parser = Parser.of(grammar(DYCK))
     ended, error = parser.shift(parser.start, END), parser.read(parser.start, (1, 0, 0))
     assert parser.is_certain(ended) and not parser.accepts(ended) and parser.shift(ended, 0) == error == parser.ERROR
@@ -150,26 +146,23 @@ def test_errors_and_the_end_are_final() -> None:
     assert parser.describe(error) == "no text goes on this way"
 
 
-def test_equal_configurations_are_one() -> None:
+def test_equal_configurations_are_one_and_are_described() -> None:
     parser = Parser.of(grammar(DYCK))
     once = parser.read(parser.start, (0, 1))
     assert parser.read(once, (0, 1)) == parser.read(once, (0, 0, 1, 0, 1, 1)) == once
     before = len(parser)
     parser.read(parser.start, (0, 1) * 100)
     assert len(parser) == before
-
-
-def test_description() -> None:
     parser = Parser.of(grammar("S: [ E ] \n E: a | E , a"))
     names = [terminal.name for terminal in parser.grammar.terminals]
     assert parser.describe(parser.read(parser.start, [names.index(name) for name in "[a,"])) == "E: E , • a"
     assert parser.describe(parser.cut(parser.start, 0)) == "…"
 
 
-CUT = ["Dyck", "calculator", "ambiguous", "palindromes", "hidden left recursion", "LR(1), not LALR", "dangling else"]
-
-
-@pytest.mark.parametrize("kind", CUT)
+@pytest.mark.parametrize(
+    "kind",
+    ["Dyck", "calculator", "ambiguous", "palindromes", "hidden left recursion", "LR(1), not LALR", "dangling else"],
+)
 def test_what_is_read_from_a_cut_stack_holds_for_all(kind: str) -> None:
     """T5-T7: what passes a cut stack passes the whole one, what fails fails there too, and nothing else is said."""
     parser = Parser.of(grammar(KINDS[kind]))
@@ -220,8 +213,7 @@ def test_rules_without_empty_bodies_are_few() -> None:
 
 
 def test_a_start_without_words_is_refused() -> None:
-    with pytest.raises(EmptyLanguageError, match="the start rule 'S' derives no text"):
-        augmented(grammar("S: U \n U: a U"))
+    refused("the start rule 'S' derives no text", augmented, grammar("S: U \n U: a U"), error=EmptyLanguageError)
 
 
 @pytest.mark.parametrize(
@@ -241,11 +233,14 @@ def test_conflicts_are_kept(rules: str, conflicts: int) -> None:
     assert LRTables.of(without_empty_bodies(augmented(grammar(rules)))).conflicts == conflicts
 
 
-def test_ansi_c() -> None:
+def test_ansi_c_and_its_names_and_descriptions() -> None:
     """Its published figures: 350 states and one conflict, the `else` that two `if` may have."""
     found = augmented(grammar(ANSI_C))
     tables = [LRTables.of(rules) for rules in (found, without_empty_bodies(found))]
     assert [(each.states, each.conflicts) for each in tables] == [(350, 1)] * 2
+    found = of_productions((S, (0, X)), (X, ()))
+    assert [found.name(symbol) for symbol in range(6)] == ["A", "B", "WS", "s", "x", "y"]
+    assert [found.describe(production) for production in found.productions] == ["s: A x", "x:"]
 
 
 A, B, WS = Terminal("A", "a", literal=True), Terminal("B", "b"), Terminal("WS", " ", ignored=True)
@@ -286,12 +281,6 @@ reducible = st.lists(productions, min_size=1, max_size=7, unique=True).map(lambd
 fixed = settings(derandomize=True, deadline=None, max_examples=300)
 
 
-def test_names_and_descriptions() -> None:
-    found = of_productions((S, (0, X)), (X, ()))
-    assert [found.name(symbol) for symbol in range(6)] == ["A", "B", "WS", "s", "x", "y"]
-    assert [found.describe(production) for production in found.productions] == ["s: A x", "x:"]
-
-
 @fixed
 @given(reducible)
 def test_nullable_and_productive_as_enumerated(found: Grammar) -> None:
@@ -306,8 +295,7 @@ def test_nullable_and_productive_as_enumerated(found: Grammar) -> None:
 @given(reducible)
 def test_a_reduced_grammar_has_the_same_words_and_nothing_else(found: Grammar) -> None:
     if S not in found.productive:
-        with pytest.raises(EmptyLanguageError, match="'s' derives no text"):
-            found.reduced()
+        refused("'s' derives no text", found.reduced, error=EmptyLanguageError)
         assert words_of(found) == set()
         return
     reduced = quietly_reduced(found)

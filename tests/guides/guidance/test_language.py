@@ -1,17 +1,22 @@
-"""The texts of a guidance grammar are those of llguidance; captures are those that guidance has; what is not read is pointed at."""
+"""The texts of a guidance grammar are those of llguidance; captures; special tokens in grammars."""
 
 import itertools
 import re
 
+import llguidance
+import numpy as np
 import pytest
+from llguidance.hf import from_tokenizer
+from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 
-from outlines_phi import EmptyLanguageError, GrammarError, UnsupportedError
-from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.guides.guidance.guidance_grammar import GuidanceGrammar
+from outlines_phi import EmptyLanguageError, GrammarError, Vocabulary
+from outlines_phi.errors import VocabularyError
+from outlines_phi.guides import CFGGuide, Guide, read_grammar
 from outlines_phi.guides.guidance.guidance_rules import GuidanceRules
-from outlines_phi.regex.patterns import compile_regex
 from tests.guides.guidance.oracle import BYTES, HEADER, RECORDED, accepted, random_grammar
 from tests.guides.walking import ended
+from tests.inner import ByteAutomaton, GuidanceGrammar, bundled, compile_regex
+from tests.refusals import refused
 
 ABC = b"abc"
 
@@ -117,29 +122,28 @@ def test_what_reads_a_text_agrees_with_what_guides_it(seed: int) -> None:
         assert {text for text in every if read and read.holds(text)} == {bytes(text).decode() for text in guided}
 
 
-APART = [
-    ('start: e\ne: A | "(" e ")" | e B\nA: /a+/\nB: /aab/', "A and B may go on, or end within, 'aa'"),
-    ("start: e\ne: x | B e\nx[lazy]: /[ab]/\nB: /[bc]/", "B and x both match 'b'"),
-    ('start: e\ne: A | e "."\nA: /[0-9]+(\\.[0-9]+)?/', "A may go on, or end within, '0.'"),
-    ('start: e\ne: x | "bc" e\nx[lazy]: /b/', 'x and "bc"'),
-]
-
-
-@pytest.mark.parametrize(("rules", "message"), APART)
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ('start: e\ne: A | "(" e ")" | e B\nA: /a+/\nB: /aab/', "A and B may go on, or end within, 'aa'"),
+        ("start: e\ne: x | B e\nx[lazy]: /[ab]/\nB: /[bc]/", "B and x both match 'b'"),
+        ('start: e\ne: A | e "."\nA: /[0-9]+(\\.[0-9]+)?/', "A may go on, or end within, '0.'"),
+        ('start: e\ne: x | "bc" e\nx[lazy]: /b/', 'x and "bc"'),
+    ],
+)
 def test_recursion_beside_lexemes_that_engines_cut_differently_is_refused(rules: str, message: str) -> None:
-    with pytest.raises(GrammarError, match=re.escape(message)) as caught:
-        GuidanceGrammar(HEADER + rules)
+    caught = refused(re.escape(message), GuidanceGrammar, HEADER + rules, error=GrammarError)
     assert caught.value.position is not None
 
 
-def test_what_never_ends_is_said() -> None:
-    with pytest.raises(EmptyLanguageError, match="Let the parts of the grammar differ in their characters"):
-        GuidanceGrammar(HEADER + 'start: A "s"\nA: /[a-z]+/')
-    with pytest.raises(EmptyLanguageError, match="derives no text"):
-        GuidanceGrammar(HEADER + 'start: e\ne: "a" e')
-
-
-def test_lexemes_that_are_written_alike_are_one() -> None:
+def test_what_never_ends_is_said_and_lexemes_that_are_written_alike_are_one() -> None:
+    refused(
+        "Let the parts of the grammar differ in their characters",
+        GuidanceGrammar,
+        HEADER + 'start: A "s"\nA: /[a-z]+/',
+        error=EmptyLanguageError,
+    )
+    refused("derives no text", GuidanceGrammar, HEADER + 'start: e\ne: "a" e', error=EmptyLanguageError)
     assert len(GuidanceRules(HEADER + 'start: "a" A "a" B\nA: /a/\nB: "a"').lexemes) == 1
     assert len(GuidanceRules(HEADER + 'start: "a" x\nx[lazy]: "a"').lexemes) == 2
 
@@ -247,27 +251,27 @@ REFUSED = [
 def test_refusals_point_at_what_is_not_read(rules: str, line: int, column: int, message: str) -> None:
     with pytest.raises(GrammarError) as caught:
         GuidanceGrammar(HEADER + rules)
-    assert message in str(caught.value)
-    assert f"line {line}, column {column}" in str(caught.value)
+    assert message in str(caught.value) and f"line {line}, column {column}" in str(caught.value)
 
 
 def test_sizes_are_bounded() -> None:
     chunks = ", ".join(f'"word{number} "' for number in range(300))
-    with pytest.raises(GrammarError, match="Give a shorter text, or longer chunks"):
-        GuidanceRules(HEADER + f'start: A\nA: %regex {{"substring_chunks": [{chunks}]}}')
+    refused(
+        "Give a shorter text, or longer chunks",
+        GuidanceRules,
+        HEADER + f'start: A\nA: %regex {{"substring_chunks": [{chunks}]}}',
+        error=GrammarError,
+    )
     doubled = "\n".join(f"r{number}: r{number - 1} r{number - 1}" for number in range(1, 20))
-    with pytest.raises(UnsupportedError, match="Write parts of the grammar as one lexeme"):
-        GuidanceGrammar(HEADER + f'start: r19\nr0: "a" | "b"\n{doubled}')
-    with pytest.raises(UnsupportedError, match="Repeat a part of the output type fewer times"):
-        GuidanceGrammar(HEADER + 'start: "a"{2000}')
+    refused(
+        "Write parts of the grammar as one lexeme", GuidanceGrammar, HEADER + f'start: r19\nr0: "a" | "b"\n{doubled}'
+    )
+    refused("Repeat a part of the output type fewer times", GuidanceGrammar, HEADER + 'start: "a"{2000}')
 
 
-def test_a_schema_that_is_true_of_nothing() -> None:
+def test_a_schema_of_nothing_comments_and_layout_are_read() -> None:
     with pytest.raises(EmptyLanguageError):
         GuidanceGrammar(HEADER + 'start: %json {"type": "string", "enum": [1]}')
-
-
-def test_comments_and_layout() -> None:
     text = (
         HEADER
         + '# first\nstart: /a/ // "not" read\n\n  | "b"i  # %json {\n\n  |  %lark {\n %llguidance {}\n  start: "c"\n }\n'
@@ -309,22 +313,107 @@ def test_which_derivation_is_captured(rules: str, text: str, captures: dict[str,
     assert GuidanceGrammar(HEADER + rules).captures(text) == captures
 
 
-def test_long_texts_and_deep_ones() -> None:
+def test_long_and_deep_texts_and_rules_that_derive_themselves_have_captures() -> None:
     many = GuidanceGrammar(HEADER + 'start: x+\nx[capture="__LIST_APPEND:x"]: /[a-z]/')
     assert many.captures("ab" * 500) == {"x": ["a", "b"] * 500}
     deep = GuidanceGrammar(HEADER + 'start: e\ne: x | "(" e ")"\nx[capture]: /[0-9]+/')
     assert deep.captures("(" * 1500 + "7" + ")" * 1500) == {"x": "7"}
-
-
-def test_a_rule_that_derives_itself_through_what_may_be_empty() -> None:
     assert GuidanceGrammar(HEADER + 'start: ((x?)* "b"?)*\nx[capture]: "a"').captures("aab") == {"x": "a"}
+    assert GuidanceGrammar(HEADER + 'start: e\ne: f | x e?\nf: e\nx[capture]: "a" | "b"').captures("ab") == {"x": "b"}
+    refused("'no' is not in the format", GuidanceGrammar(HEADER + 'start: "yes"').captures, "no", error=ValueError)
 
 
-def test_rules_that_derive_themselves() -> None:
-    grammar = GuidanceGrammar(HEADER + 'start: e\ne: f | x e?\nf: e\nx[capture]: "a" | "b"')
-    assert grammar.captures("ab") == {"x": "b"}
+WORDS = Vocabulary.from_tokens(["<eos>", "a", "b", "<t>", "<t>", "<s>"], 0, special={"<t>": 4, "<s>": 5})
 
 
-def test_a_text_that_is_none_has_no_captures() -> None:
-    with pytest.raises(ValueError, match="'no' is not in the format"):
-        GuidanceGrammar(HEADER + 'start: "yes"').captures("no")
+def test_names_and_ids_in_rules_templates_and_imports(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "parts.lark").write_text('item: <t> "a"  // <s>\n')
+    (tmp_path / "all.lark").write_text('start: pair{item} <[5]>?\npair{x}: x x | "<t>"\n%import .parts (item)')
+    guide = CFGGuide.of(read_grammar(tmp_path / "all.lark"), WORDS)
+    for tokens in ([4, 1, 4, 1, 0], [3, 5, 0]):
+        state = guide.start
+        for token in tokens:
+            state = guide.advance(state, token)
+            assert state
+    assert not guide.advance(guide.start, 5) and guide.text([4, 1, 3]) == b"a<t>"
+
+
+@pytest.mark.parametrize(
+    ("grammar", "error", "said"),
+    [
+        ('start: A\nA: "a" <t>', GrammarError, "a special token is no part of a lexeme"),
+        ("start: <u>", VocabularyError, "Those like it|It has"),
+        ("start: <[1]>", VocabularyError, "Write the text b'a'"),
+        ("start: <[^4]>", GrammarError, "Name the special tokens"),
+        ("start: <🙂>", GrammarError, "not expected here"),
+        ('start: "\U000f0041"', GrammarError, "private character"),
+    ],
+)
+def test_what_is_refused(grammar: str, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        CFGGuide.of(read_grammar(grammar), WORDS)
+
+
+def test_a_terminal_has_none_in_llguidance_either() -> None:
+    oracle = from_tokenizer(bundled.load()[1])
+    for text in ('start: A\nA: "a" <[5]>', "start: A\nA: /a/ | <[5]>"):
+        said = llguidance.LLMatcher.validate_grammar(llguidance.LLMatcher.grammar_from_lark(text), oracle)
+        assert "cannot be used in terminals" in said
+        for reads in (read_grammar, lambda text: GuidanceGrammar(f"%llguidance {{}}\n{text}")):
+            refused("a special token is no part of a lexeme", reads, text, error=GrammarError)
+
+
+def test_captures_beside_special_tokens() -> None:
+    """They are read by the tokens, which tell what the text does not, and show nothing of them."""
+    grammar = GuidanceGrammar(
+        "%llguidance {}\nstart: x | y\nx[capture]: <t> z\nz[capture]: /[ab]+/\ny[capture]: <s> /[ab]+/"
+    )
+    guide = grammar.guide(WORDS)
+    texts = [guide.member(tokens).decode(errors="surrogateescape") for tokens in ([4, 1, 2], [5, 1, 2])]
+    assert [grammar.captures(text) for text in texts] == [{"x": "ab", "z": "ab"}, {"y": "ab"}]
+    refused("Take the value of a draw of sample", grammar.captures, "ab", error=ValueError)
+
+
+def test_a_guidance_grammar_names_tokens_that_there_are() -> None:
+    refused("Those like it: '<t>'", GuidanceGrammar("%llguidance {}\nstart: <u>").guide, WORDS, error=VocabularyError)
+
+
+@pytest.mark.parametrize(
+    ("text", "gbnf"),
+    [
+        ('start: WORD? </think> ("YES" | "NO")\nWORD: /[a-z ]+/', 'root ::= [a-z ]* </think> ("YES" | "NO")'),
+        ('start: e </think>\ne: <|x|> e "b" | "a"', 'root ::= e </think>\ne ::= <|x|> e "b" | "a"'),
+        ("start: (<|x|> | </think>)* /[0-9]+/", "root ::= (<|x|> | </think>)* [0-9]+"),
+    ],
+)
+def test_masks_are_those_of_llguidance(text: str, gbnf: str) -> None:
+    _, tokenizer = bundled.load()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["</think>", "<|x|>"]})
+    vocabulary = Vocabulary.from_tokenizer(tokenizer)
+    guides: list[Guide] = [
+        CFGGuide.of(read_grammar(text), vocabulary),
+        CFGGuide.of(read_grammar(gbnf, dialect="gbnf"), vocabulary),
+        GuidanceGrammar(f"%llguidance {{}}\n{text}").guide(vocabulary),
+    ]
+    oracle, rng = from_tokenizer(tokenizer), np.random.default_rng(0)
+    bits = allocate_token_bitmask(1, oracle.vocab_size)
+    special = list(vocabulary.special.values())
+    for _ in range(4):
+        matcher, states = (
+            llguidance.LLMatcher(oracle, llguidance.LLMatcher.grammar_from_lark(text)),
+            [g.start for g in guides],
+        )
+        for _ in range(8):
+            fill_next_token_bitmask(matcher, bits)
+            allowed = np.unpackbits(bits.view(np.uint8), bitorder="little")[: len(vocabulary)]
+            for guide, state in zip(guides, states, strict=True):
+                ours = np.unpackbits(guide.mask(state).view(np.uint8), bitorder="little")[: len(vocabulary)]
+                differ = np.flatnonzero(ours != allowed).tolist()
+                assert not differ, [tokenizer.convert_ids_to_tokens(one) for one in differ[:5]]
+            live = np.flatnonzero(allowed)
+            likely = np.intersect1d(live, special)
+            token = int(rng.choice(likely if len(likely) and rng.random() < 0.4 else live))
+            if token in vocabulary.eos_ids:
+                break
+            assert matcher.consume_token(token)
+            states = [guide.advance(state, token) for guide, state in zip(guides, states, strict=True)]

@@ -8,11 +8,7 @@ from typing import Any
 import jsonschema
 
 from outlines_phi import Vocabulary
-from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.guides.json_schema.machine.machine import Machine
-from outlines_phi.guides.json_schema.reading.schema import Schema
-from outlines_phi.guides.json_schema.string_set import QUOTE, StringSet, in_ascii, in_json
-from outlines_phi.regex.spelling import spelled
+from tests.inner import QUOTE, ByteAutomaton, Machine, Schema, StringSet, in_ascii, in_json, spelled
 
 SMALL = Vocabulary.from_tokens(
     [

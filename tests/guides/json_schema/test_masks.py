@@ -14,11 +14,7 @@ from hypothesis import strategies as st
 
 from outlines_phi import BannedPhrases, EmptyLanguageError, SchemaWarning, UnsupportedError, Vocabulary
 from outlines_phi.guides import Guide, JSONGuide, Table
-from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.json_schema import spreads, string_set, token_forest, walker
-from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.vocabulary import kernel
-from outlines_phi.vocabulary.trie import fewest_tokens
 from tests.guides.json_schema.schemas import (
     ESCAPED,
     LAID_OUT,
@@ -32,11 +28,11 @@ from tests.guides.json_schema.schemas import (
     random_schema,
     validator,
 )
-from tests.guides.json_schema.test_templates import TEMPLATES
+from tests.guides.json_schema.test_numbers import TEMPLATES
 from tests.guides.walking import assert_row, random_text, read, walk
+from tests.inner import DEAD, DONE, banned, fewest_tokens, spreads, string_set, token_forest, walker
 
 QUOTING = b'"\\\xc3\xf0'
-BLANKS = [None, "", " ", r"[ \n]*", "\n ?"]
 LISTED: dict[str, Any] = {**SCHEMAS, **SETS, **LAID_OUT}
 COMPILED = bool(shutil.which("cc") or shutil.which("gcc"))
 
@@ -83,7 +79,7 @@ def test_random_schemas(
 @pytest.mark.parametrize("name", LISTED)
 def test_listed_schemas(name: str) -> None:
     """With each kind of blanks; also that sizes in bytes are exact where no text is kept."""
-    for place, blanks in enumerate(BLANKS):
+    for place, blanks in enumerate([None, "", " ", r"[ \n]*", "\n ?"]):
         vocabulary = (WHOLE, SMALL)[(place + len(name)) % 2]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SchemaWarning)

@@ -15,11 +15,8 @@ from pydantic import TypeAdapter
 
 from outlines_phi import UnsupportedError
 from outlines_phi.automata.automaton import UNREACHABLE, ByteAutomaton
-from outlines_phi.format_limits import current_limits
-from outlines_phi.guides.json_schema.formats import FORMATS, format_strings
-from outlines_phi.guides.json_schema.string_set import StringSet
-from outlines_phi.regex.spelling import spelled, utf8
 from tests.guides.json_schema.schemas import quoted
+from tests.inner import FORMATS, StringSet, current_limits, format_strings, spelled, utf8
 
 fuzz = settings(derandomize=True, deadline=None, max_examples=100)
 
@@ -94,36 +91,21 @@ def test_the_shortest_and_longest_are_those_of_the_members(a: StringSet) -> None
         assert a.longest is None or a.longest >= max(found)
 
 
-def test_only_length_tells_the_strings_of_a_pattern_that_takes_any_character() -> None:
+def test_a_length_costs_nothing_where_it_need_not_be_counted() -> None:
     assert StringSet.matching(r"^[\s\S]{2,5}$") == StringSet.of_lengths(2, 5)
     assert StringSet.matching(r"^(?:[^][^])*$").lengths is None  # even lengths are no interval
     assert (StringSet.of_values([]), StringSet.of_values([""])) == (StringSet.none(), StringSet.of_lengths(0, 0))
-
-
-def test_a_length_alone_costs_nothing() -> None:
     long = StringSet.of_lengths(3, 65_535) & StringSet.of_lengths(0, 10**9)
-    assert (long.shortest, long.longest) == (3, 65_535)
-    assert (~long).lengths == ((0, 2), (65_536, None))
+    assert (long.shortest, long.longest, (~long).lengths) == (3, 65_535, ((0, 2), (65_536, None)))
     assert long | StringSet.of_lengths(0, 2) == StringSet.of_lengths(0, 65_535)
     assert long.contains("aaa") and not long.contains("aa")
-
-
-def test_a_length_that_the_strings_have_anyway_costs_nothing() -> None:
     uuid = StringSet.matching("^[0-9a-f]{8}$")
-    assert uuid & StringSet.of_lengths(1, 10**9) is uuid
-    assert (uuid & StringSet.of_lengths(9, None)).is_empty
-
-
-def test_a_length_that_must_be_counted_is_counted_or_refused() -> None:
+    assert uuid & StringSet.of_lengths(1, 10**9) is uuid and (uuid & StringSet.of_lengths(9, None)).is_empty
     words = StringSet.matching("^[a-z]+$") & StringSet.of_lengths(0, 500)
     assert words.longest == 500 and len(words.code_automaton) == 502
     with pytest.raises(UnsupportedError, match=r"^Lower the bounds .*\. .*states\.$"):
         StringSet.matching("^[a-z]+$") & StringSet.of_lengths(0, 1000 * current_limits().states)
-
-
-def test_a_lone_surrogate_is_no_string() -> None:
-    assert not StringSet.all().contains("\ud800")
-    assert not StringSet.matching("a").contains("a\udfff")
+    assert not StringSet.all().contains("\ud800") and not StringSet.matching("a").contains("a\udfff")
     assert StringSet.of_values(["a\ud800", "b"]) == StringSet.of_values(["b"])
 
 
@@ -187,28 +169,16 @@ def test_every_character_may_be_spelled_by_its_code(text: str, is_member: bool, 
     assert quoted(strings).accepts(f'{spelled}"'.encode()) == is_member
 
 
-def test_all_spellings_of_a_string_are_there() -> None:
+def test_all_spellings_of_a_string_and_no_crossed_surrogates_are_in_a_small_automaton() -> None:
     spellings = quoted(StringSet.of_values(["/"])).members_up_to(100, 100)
     assert spellings is not None and sorted(spellings) == sorted([b'/"', b'\\/"', b'\\u002f"', b'\\u002F"'])
-
-
-def test_lone_and_crossed_surrogates_are_no_characters() -> None:
     everything = quoted(StringSet.all())
     for spelling in (r"\ud800", r"\udc00", r"\ud800a", r"\ud800\n", r"\udc00\ud800", r"\ud800\ud800", r"\uD800\u0061"):
         assert not everything.accepts(f'{spelling}"'.encode())
-
-
-def test_the_automaton_stays_small() -> None:
-    assert len(quoted(StringSet.all())) == 22
-    assert len(quoted(StringSet.of_lengths(0, 100))) < 21 * 101
-    assert len(quoted(StringSet.of_values(["name"]))) < 50
-    assert quoted(StringSet.none()).is_empty
-
-
-def test_the_automaton_ends_with_the_closing_quote() -> None:
+    assert len(quoted(StringSet.all())) == 22 and len(quoted(StringSet.of_lengths(0, 100))) < 21 * 101
+    assert len(quoted(StringSet.of_values(["name"]))) < 50 and quoted(StringSet.none()).is_empty
     automaton = quoted(StringSet.of_lengths(0, 2))
-    assert not automaton.targets[automaton.accepting].any()
-    assert automaton.trim() is automaton
+    assert not automaton.targets[automaton.accepting].any() and automaton.trim() is automaton
 
 
 CASES = {

@@ -16,12 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi import BannedPhrases
-from outlines_phi.guides.phrases.machines import (
-    foldings,
-    word_characters,
-)
+from outlines_phi.guides.phrases.machines import foldings, word_characters
 from outlines_phi.guides.phrases.matcher import PhraseMatcher
-from tests.guides.banning import automaton_of
+from tests.guides.walking import automaton_of
 from tests.leaks import occurrences
 
 SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")

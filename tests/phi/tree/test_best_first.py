@@ -1,7 +1,5 @@
 """The most probable members, against enumeration."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,17 +7,9 @@ from typing import Any
 
 import pytest
 
-from outlines_phi import (
-    BudgetError,
-    Effort,
-    EmptyLanguageError,
-    ExactPhi,
-    SamplingSettings,
-    Vocabulary,
-)
+from outlines_phi import BudgetError, Effort, EmptyLanguageError, ExactPhi, SamplingSettings, Vocabulary
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
-from outlines_phi.phi.tree.best_first import Frontier, ModeSearch
 from outlines_phi.sampling import Ranking, ranking
 from outlines_phi_workbench.suite.reference import count_prefixes
 from tests.inner import (
@@ -27,6 +17,8 @@ from tests.inner import (
     BoundsTree,
     Evaluator,
     ExactSampler,
+    Frontier,
+    ModeSearch,
     TreeStore,
     best_first,
     compile_regex,
@@ -35,6 +27,7 @@ from tests.inner import (
 )
 from tests.inner import tree as tree_module
 from tests.languages import AND_OPEN, JSON, LANGUAGES, PROMPT, TREE, VOCABULARY, Language
+from tests.refusals import refused
 
 PATTERNS = ("(ab|ba|c){1,3}x?", "(ab|c)*x", r"(\(\)|\(a\)){1,2}", "[abc]{2}x{2}", "a*(b|cc?)", "[abcx]{0,3}")
 LAWS = [
@@ -145,8 +138,7 @@ def test_ties_are_in_the_order_of_token_ids_whatever_the_road() -> None:
     flat = Language("flat", "[abc]{2}", 4, seed=0, scale=0.0)
     expected = best(flat, 5)
     for tokens in (0, 1, 3, 9):
-        tree = search(flat, tokens=tokens)[1] if tokens else None
-        found, _ = search(flat, 5, tree=tree)
+        found, _ = search(flat, 5, tree=search(flat, tokens=tokens)[1] if tokens else None)
         assert [node.tokens() for node in found.members] == [ids for ids, _ in expected]
 
 
@@ -167,8 +159,7 @@ def test_laws_are_dropped_under_a_memory_bound_and_nothing_is_lost(monkeypatch: 
     roomy, tree = search(language, 3)
     assert tree.expansions > 100
     found, tight = search(language, 3, max_bytes=tree.bytes // 2)
-    assert found.finished
-    assert [node.tokens() for node in found.members] == [node.tokens() for node in roomy.members]
+    assert found.finished and [node.tokens() for node in found.members] == [node.tokens() for node in roomy.members]
     assert tight.distribution_bytes < tree.distribution_bytes // 2
     assert tight.expansions == tree.expansions  # what was dropped was not needed again
 
@@ -279,16 +270,13 @@ def test_it_is_the_top_of_the_enumeration(language: Language, top: int) -> None:
     assert low - 1e-9 <= language.reference().log_phi <= high + 1e-9
 
 
-def test_calls_and_tokens_are_few() -> None:
+def test_calls_and_tokens_are_few_and_more_than_there_are_says_that_these_are_all() -> None:
     """Of languages of up to 491 prefixes, and of a large one."""
     small = [ranked(language, 3).counts for language in LANGUAGES]
     assert all(counts.calls <= 7 and counts.tokens <= 50 for counts in small)
     assert count_prefixes(LARGE.table, LARGE.budget, 512) is None
     counts = ranked(LARGE, 1).counts
     assert counts.calls <= 20 and counts.tokens < 200
-
-
-def test_more_than_there_are_says_that_these_are_all() -> None:
     language = LANGUAGES[2]
     result = ranked(language, 10_000)
     assert len(result) == len(language.reference().log_p) < result.asked
@@ -340,23 +328,25 @@ def test_values_are_read_when_asked_for() -> None:
     assert [member.text for member in result[:1]] == result.texts[:1]
 
 
-class TestErrors:
-    @pytest.mark.parametrize("tokens", [1, 10, 20])
-    def test_too_little_effort_carries_the_best_and_the_bound(self, tokens: int) -> None:
-        with pytest.raises(
-            BudgetError, match=r"the search used its .* model tokens.* what is missing has at most"
-        ) as caught:
-            ranked(LARGE, 3, effort=Effort(tokens=tokens))
-        (partial,) = caught.value.partial
-        assert partial.gap > 0 and partial.certified < 3
-        assert caught.value.log_z_bounds == partial.log_z_bounds
-        listed = set(partial.texts)
-        missing = [log_p for ids, log_p in best(LARGE, 10_000) if VOCABULARY.decode(ids).decode() not in listed]
-        assert missing[0] <= partial.log_p_bound
+@pytest.mark.parametrize("tokens", [1, 10, 20])
+def test_too_little_effort_carries_the_best_and_the_bound(tokens: int) -> None:
+    caught = refused(
+        r"the search used its .* model tokens.* what is missing has at most",
+        ranked,
+        LARGE,
+        3,
+        effort=Effort(tokens=tokens),
+        error=BudgetError,
+    )
+    (partial,) = caught.value.partial
+    assert partial.gap > 0 and partial.certified < 3 and caught.value.log_z_bounds == partial.log_z_bounds
+    listed = set(partial.texts)
+    missing = [log_p for ids, log_p in best(LARGE, 10_000) if VOCABULARY.decode(ids).decode() not in listed]
+    assert missing[0] <= partial.log_p_bound
 
-    def test_an_empty_law_names_the_truncation(self) -> None:
-        with pytest.raises(EmptyLanguageError, match="Prompt 0: .* under top_k=1"):
-            ranked(LANGUAGES[2], 1, top_k=1)
+
+def test_an_empty_law_names_the_truncation() -> None:
+    refused("Prompt 0: .* under top_k=1", ranked, LANGUAGES[2], 1, top_k=1, error=EmptyLanguageError)
 
 
 SPELLED = Language("spelled", "(a|b){5}", 9, seed=53, scale=8.0)

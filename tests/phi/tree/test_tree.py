@@ -11,25 +11,30 @@ import torch
 from outlines_phi import BudgetError, Effort, ExactPhi, SamplingSettings, TextConstraint, Vocabulary
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
-from outlines_phi.phi.tree import evaluator
-from outlines_phi.phi.tree.best_first import BESIDE, SHORTEST, USUAL, expand_usual, likeliest_beside, usual_prefixes
-from outlines_phi.phi.tree.evaluator import Foresight
-from outlines_phi.vocabulary.trie import merged_tokens
 from outlines_phi_workbench.suite.reference import count_prefixes
 from tests.inner import (
+    BESIDE,
     DONE,
+    SHORTEST,
+    USUAL,
     BoundsTree,
     Evaluator,
     ExactSampler,
+    Foresight,
     RejectionAttempts,
     Request,
     TreeStore,
     best_first,
     compile_regex,
     enumerate_together,
+    evaluator,
+    expand_usual,
+    likeliest_beside,
     log_sum,
+    merged_tokens,
     probabilities,
     rank,
+    usual_prefixes,
 )
 from tests.languages import (
     ALPHA,
@@ -105,7 +110,7 @@ def test_bounds_are_what_the_recursion_says() -> None:
         assert math.exp(node.log_lower) == pytest.approx(lower, rel=1e-12)
 
 
-def test_a_forgotten_subtree_resets_its_bounds_up_to_the_root() -> None:
+def test_a_forgotten_subtree_resets_its_bounds_and_pinned_paths_survive() -> None:
     tree, evaluator = planted()
     expand_all(tree, evaluator)
     log_phi = tree.root.log_upper
@@ -117,14 +122,9 @@ def test_a_forgotten_subtree_resets_its_bounds_up_to_the_root() -> None:
     )
     children = tree.root.children.values()
     assert tree.root.log_upper == pytest.approx(log_sum(child.log_step + child.log_upper for child in children))
-    assert tree.root.log_upper > log_phi
-    assert tree.nodes == 1 + len(tree.root.children) < nodes
+    assert tree.root.log_upper > log_phi and tree.nodes == 1 + len(tree.root.children) < nodes
     assert tree.nodes == sum(1 for _ in tree.walk())
     assert tree.log_bounds[1] == pytest.approx(log_phi)  # what was reported once stays true
-
-
-def test_pinned_paths_survive_eviction() -> None:
-    tree, evaluator = planted()
     expand_all(tree, evaluator)
     deepest = max(tree.walk(), key=lambda node: len(node.tokens()))
     tree.evict(0, pinned=[deepest])
@@ -361,7 +361,7 @@ def test_a_tree_that_is_known_is_not_read_again() -> None:
     assert 1 < first.counts.calls <= 6 and second.counts.calls == 0
 
 
-def test_budgets_and_constraints_cut_spellings() -> None:
+def test_usual_tokenizations_are_those_of_budget_constraint_guide_and_start() -> None:
     tree, *_ = ready(TEXTS.within(3))
     assert {len(tokens) for tokens in expanded(tree)} == {0, 1, 2}
     ruled_out = TextConstraint(lambda text: not text.startswith("cc")).over(VOCABULARY)
@@ -369,9 +369,6 @@ def test_budgets_and_constraints_cut_spellings() -> None:
     expand_usual([tree], Evaluator(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree]), USUAL, SHORTEST)
     written = {VOCABULARY.decode(tokens) for tokens in expanded(tree)}
     assert written and not any(text.startswith(b"cc") for text in written)
-
-
-def test_every_guide_and_every_start_has_usual_tokenizations() -> None:
     grammar = GrammarLanguage("pets", 'start: ("a" | "ab") ("cc" | "x")', 6, seed=1)
     found = usual_prefixes(BoundsTree(grammar.table, 6)) or ()
     assert {merged_tokens(VOCABULARY, text) for text in (b"acc", b"abcc", b"ax", b"abx")} <= set(found)
@@ -379,10 +376,6 @@ def test_every_guide_and_every_start_has_usual_tokenizations() -> None:
     written = merged_tokens(VOCABULARY, b"cab")
     prefixes = tuple(written[:end] for end in range(1, len(written) + 1))
     assert usual_prefixes(BoundsTree(TEXTS.table, 6, start=within)) == prefixes
-
-
-def test_long_languages_are_left_to_their_walks() -> None:
     for language in (LANGUAGES[1].within(60), GRAMMARS[0].within(60)):
         tree, evaluator, _ = ready(language)
-        assert usual_prefixes(tree) is None
-        assert evaluator.counts.calls == 0 and not tree.root.expanded
+        assert usual_prefixes(tree) is None and evaluator.counts.calls == 0 and not tree.root.expanded

@@ -8,11 +8,9 @@ import pytest
 from scipy import stats
 
 from outlines_phi import LookaheadPhi, UnsupportedError
-from outlines_phi.numerics.weights import log
-from outlines_phi.phi.tree.window import Ending, Release
 from outlines_phi.sampling.phi_options import WINDOW
 from tests.guides.walking import assert_same
-from tests.inner import DONE, Evidence, PhraseWindows, Renewal, Wave
+from tests.inner import DONE, Ending, Evidence, PhraseWindows, Release, Renewal, Wave, log
 from tests.languages import LANGUAGES
 from tests.sampling.banning import VOCABULARY, Banned, Ends, Ids, released, renewed
 
@@ -55,7 +53,7 @@ def test_windows_end_where_nothing_waits(length: int) -> None:
     assert_same(ended(Renewal(length), 6), expected(renewed(length), 6))
 
 
-def test_windows_end_where_few_walks_come() -> None:
+def test_windows_end_where_few_walks_come_or_their_first_token_is_released() -> None:
     """Without the clause some would be longer."""
 
     def patient(written: tuple[bytes, ...], waits: int, survival: float) -> bool:
@@ -64,9 +62,6 @@ def test_windows_end_where_few_walks_come() -> None:
     windows = expected(renewed(16), 6)
     assert_same(ended(Renewal(16), 6), windows)
     assert windows ^ expected(patient, 6)
-
-
-def test_windows_end_where_their_first_token_is_released() -> None:
     windows = expected(released, 6)
     assert_same(ended(Release(), 6), windows)
     assert windows ^ expected(renewed(16), 6)
@@ -74,16 +69,13 @@ def test_windows_end_where_their_first_token_is_released() -> None:
 
 @pytest.mark.parametrize(("pending", "tokens"), [(0, 4), (1, 3), (2, 2), (3, 1), (4, 1), (5, 1), (6, 0)])
 def test_what_precedes_the_waiting_bytes_is_final(pending: int, tokens: int) -> None:
-    assert Release().released([1, 3, 1, 1], pending) == tokens
-    assert Renewal(2).released([1, 3, 1, 1], pending) == 4
+    assert (Release().released([1, 3, 1, 1], pending), Renewal(2).released([1, 3, 1, 1], pending)) == (tokens, 4)
 
 
-def test_a_guide_without_phrases_is_refused() -> None:
+def test_options_say_where_windows_end_and_a_guide_without_phrases_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="FSMGuide, which bans no phrases.*banned_phrases="):
         PhraseWindows(LANGUAGES[0].table, Renewal(4))
 
-
-def test_options_say_where_windows_end() -> None:
     def ending(**options: object) -> Ending:
         return LookaheadPhi(**options).windows(CASE.table).ending  # type: ignore[arg-type, attr-defined]
 
@@ -122,24 +114,19 @@ def expected_capital(truth: float, phi: float) -> float:
 
 def test_bets_against_the_truth_are_fair_and_against_less_they_win() -> None:
     """By summation over all outcomes: E[capital] = 1 at Phi, under 1 where Phi is more, over 1 where it is less."""
-    assert expected_capital(0.3, 0.3) == pytest.approx(1.0, abs=1e-12)
-    assert expected_capital(0.35, 0.3) < 0.9
+    assert expected_capital(0.3, 0.3) == pytest.approx(1.0, abs=1e-12) and expected_capital(0.35, 0.3) < 0.9
     assert expected_capital(0.2, 0.3) > 1.5
 
 
-def test_without_successes_the_limit_is_that_of_clopper_and_pearson_at_half_the_error() -> None:
+def test_the_limit_falls_with_failures_to_that_of_clopper_and_pearson_at_half_the_error() -> None:
     for attempts in (5, 40, 300):
         found = evidence((0.0, 1.0, attempts, 0))
         fixed = stats.beta.ppf(1 - 0.05 / 2, 1, attempts)
         assert 0.9 * fixed < limit(found, 0.05) <= fixed
-
-
-def test_the_limit_falls_with_failures_and_with_the_error_and_stays_within_the_bounds() -> None:
     limits = [limit(evidence((0.1, 0.5, 50, successes)), 0.05) for successes in range(51)]
     assert limits == sorted(limits) and 0.1 < limits[0] and limits[-1] == pytest.approx(0.6)
     assert limit(evidence((0.1, 0.5, 50, 3)), 0.01) > limits[3] > limit(evidence((0.1, 0.5, 50, 3)), 0.2)
-    assert limit(Evidence(), 0.05) == 1.0
-    assert limit(evidence((0.1, 0.5, 50, 0)), 0.0) == pytest.approx(0.6)
+    assert (limit(Evidence(), 0.05), limit(evidence((0.1, 0.5, 50, 0)), 0.0)) == (1.0, pytest.approx(0.6))
     assert limit(evidence((1e-14, 1e-12, 50, 0)), 0.05) == pytest.approx(1e-14 + 1e-12 * (limits[0] - 0.1) / 0.5)
 
 
@@ -181,8 +168,7 @@ def test_the_limit_holds_at_all_looks_together(rate: float) -> None:
 
 def test_the_count_of_misses_has_power() -> None:
     """Power control: the point estimate misses, and so does a limit for one look that is looked at many times."""
-    assert misses(by_the_point_estimate, 0.3) > 0.9 * REPEATS
-    assert misses(by_clopper_pearson, 0.3) > 0.3 * REPEATS
+    assert misses(by_the_point_estimate, 0.3) > 0.9 * REPEATS and misses(by_clopper_pearson, 0.3) > 0.3 * REPEATS
 
 
 @pytest.mark.parametrize("moved", [False, True])

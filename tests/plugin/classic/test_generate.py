@@ -23,11 +23,22 @@ from outlines.types import Regex
 from outlines.types.dsl import JsonSchema
 from pydantic import BaseModel
 
-import outlines_phi
-from outlines_phi import ExactPhi, PhiTransformers, ValueReadError, generate, samplers
-from outlines_phi.errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
+from outlines_phi import (
+    EmptyLanguageError,
+    ExactPhi,
+    Generator,
+    GrammarError,
+    OutlinesPhiError,
+    PhiTransformers,
+    UnsupportedError,
+    ValueReadError,
+    generate,
+    samplers,
+    wrap,
+)
 from outlines_phi.plugin.classic.generate import ClassicGenerator
-from tests.plugin.gate import together
+from tests.plugin.instruments import together
+from tests.refusals import refused
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "
 WORDS = ["yes", "no", "not now", "nobody"]
@@ -125,15 +136,12 @@ def test_values_and_their_nesting(
         assert isinstance(row, list) and len(row) == n and all(map(fits, row))
 
 
-def test_a_genson_builder_leaves_objects_open(model: PhiTransformers) -> None:
+def test_a_genson_builder_leaves_objects_open_and_false_is_false(model: PhiTransformers) -> None:
     values = generate.json(model, BUILDER, sampler=samplers.multinomial(4), phi="local")(PROMPT, seed=3, max_tokens=60)
     assert all(isinstance(value["a"], bool) for value in values) and any(len(value) > 1 for value in values)
-
-
-def test_false_is_false(model: PhiTransformers) -> None:
-    """Outlines 0.x read ``bool("False")``, which is true."""
+    # Outlines 0.x read ``bool("False")``, which is true.
     values = generate.format(model, bool, samplers.multinomial(200))(PROMPT, seed=1)
-    texts = outlines_phi.Generator(model, bool)(PROMPT, num_return_sequences=200, seed=1)
+    texts = Generator(model, bool)(PROMPT, num_return_sequences=200, seed=1)
     assert values == [text == "True" for text in texts] and set(values) == {True, False}
 
 
@@ -162,7 +170,7 @@ def test_the_whitespace_pattern_is_used(model: PhiTransformers) -> None:
 class TestLaw:
     def test_settings_of_the_sampler_and_of_the_call(self, model: PhiTransformers) -> None:
         """The law itself is that of the door `classic` in `test_roads.py`."""
-        generator, law = outlines_phi.Generator(model, CHOICE), {"temperature": 3.0, "top_k": 9, "top_p": 0.99}
+        generator, law = Generator(model, CHOICE), {"temperature": 3.0, "top_k": 9, "top_p": 0.99}
         hot = generator(PROMPT, num_return_sequences=50, seed=4, **law)
         assert generate.choice(model, WORDS, samplers.multinomial(50, **law))(PROMPT, seed=4) == hot
         assert generate.choice(model, WORDS, samplers.multinomial(50))(PROMPT, seed=4, **law) == hot
@@ -186,15 +194,19 @@ class TestLaw:
         long, plain = (generate.regex(model, "[a-z]{9}", phi=phi) for phi in ("local", None))
         assert len(long(PROMPT, max_tokens=10)) == 9
         for call in (long, long.stream):
-            with pytest.raises(
-                EmptyLanguageError, match="^Give max_new_tokens=3 or more: max_new_tokens=1 is"
-            ) as small:
-                call(PROMPT, max_tokens=1)
+            small = refused(
+                "^Give max_new_tokens=3 or more: max_new_tokens=1 is",
+                call,
+                PROMPT,
+                max_tokens=1,
+                error=EmptyLanguageError,
+            )
         assert small.value.least_budget == 3
         assert 0 < len(plain(PROMPT, max_tokens=2, seed=1)) < 9
         assert len(plain(PROMPT, seed=1)) == 9, "without max_tokens it goes on to the end, as in 0.x"
-        with pytest.raises(ValueReadError, match="date refuses") as caught:
-            generate.format(model, date, phi=None)(PROMPT, max_tokens=2, seed=1)
+        caught = refused(
+            "date refuses", generate.format(model, date, phi=None), PROMPT, max_tokens=2, seed=1, error=ValueReadError
+        )
         assert len(caught.value.text) < 10
 
 
@@ -239,15 +251,14 @@ class TestStops:
 
     def test_plain_formats_are_cut(self, model: PhiTransformers) -> None:
         assert generate.regex(model, "aa+b", phi=None)(PROMPT, stop_at="a") == "a"
-        with pytest.raises(ValueReadError, match="Answer refuses"):
-            generate.json(model, Answer, phi=None)(PROMPT, stop_at='"')
+        refused("Answer refuses", generate.json(model, Answer, phi=None), PROMPT, stop_at='"', error=ValueReadError)
 
 
 class TestStream:
     def test_keywords_are_those_of_every_generator(self, model: PhiTransformers) -> None:
         generator, greedy = generate.choice(model, WORDS, phi="exact"), generate.choice(model, WORDS, samplers.greedy())
         assert len(generator(PROMPT, num_return_sequences=3, max_new_tokens=BUDGET)) == 3
-        best = outlines_phi.Generator(model, CHOICE).mode(PROMPT).texts[0]
+        best = Generator(model, CHOICE).mode(PROMPT).texts[0]
         assert generator(PROMPT, do_sample=False) == greedy(PROMPT) == best
         assert greedy([PROMPT, "no"]) == [best, greedy("no")]
         assert generator(PROMPT, phi=None, seed=1) == generate.choice(model, WORDS, phi=None)(PROMPT, seed=1)
@@ -276,7 +287,7 @@ class TestPlain:
     def test_free_text_follows_the_models_law_under_any_phi(self, model: PhiTransformers) -> None:
         plain = generate.text(model)(PROMPT, seed=1)
         assert generate.text(model, phi="exact")(PROMPT, seed=1) == plain != ""
-        assert generate.text(outlines_phi.wrap(model, phi="exact"))(PROMPT, seed=1) == plain
+        assert generate.text(wrap(model, phi="exact"))(PROMPT, seed=1) == plain
 
 
 NOTHING, NO_CHOICES = Enum("E", []), "choice of nothing"
@@ -358,8 +369,7 @@ REFUSED: list[tuple[Callable[[PhiTransformers], Any], type[Exception], str]] = [
 def test_refused(
     call: Callable[[PhiTransformers], Any], error: type[Exception], words: str, model: PhiTransformers
 ) -> None:
-    with pytest.raises(error, match="(?s)" + words) as caught:
-        call(model)
+    caught = refused("(?s)" + words, call, model, error=error)
     assert isinstance(caught.value, OutlinesPhiError) and isinstance(caught.value, ValueError)
 
 
@@ -376,8 +386,7 @@ GIVEN: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("function", generate.__all__)
 def test_a_stock_model_is_wrapped(function: str, stock: outlines.models.Transformers) -> None:
-    made = getattr(generate, function)(stock, *GIVEN[function])
-    assert made.generator.model is generate.text(stock).generator.model
+    assert getattr(generate, function)(stock, *GIVEN[function]).generator.model is generate.text(stock).generator.model
 
 
 def test_no_prompts_no_values_and_an_estimator_of_its_own(model: PhiTransformers) -> None:

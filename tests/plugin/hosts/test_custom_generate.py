@@ -1,7 +1,5 @@
 """``generate(..., custom_generate=outlines_phi.custom_generate)``: laws, shapes, what is read, kept and refused."""
 
-from __future__ import annotations
-
 import gc
 import math
 import weakref
@@ -22,20 +20,27 @@ from transformers import (
     TemperatureLogitsWarper,
 )
 
-import outlines_phi
-from outlines_phi import BudgetError, Effort, EmptyLanguageError, ExactPhi, Guarantee, PhiTransformers, UnsupportedError
+from outlines_phi import (
+    BudgetError,
+    Effort,
+    EmptyLanguageError,
+    ExactPhi,
+    Guarantee,
+    PhiTransformers,
+    UnsupportedError,
+    Vocabulary,
+    custom_generate,
+    from_transformers,
+)
 from outlines_phi.errors import ModelError, VocabularyError
 from outlines_phi.guides import FSMGuide, Table
-from outlines_phi.lm import bundled
-from outlines_phi.lm.transformers.forward import CACHES
 from outlines_phi.plugin.hosts.custom_generate import LOANS
-from outlines_phi.regex.patterns import compile_regex
 from outlines_phi_workbench.suite.reference import Reference
+from tests.inner import CACHES, bundled, compile_regex
 from tests.languages import ALPHA, p_value
-from tests.plugin.gate import trees
-from tests.plugin.loops import custom, inputs_of, seeded, texts, written
-from tests.plugin.oracle import by_text, reference
+from tests.plugin.instruments import by_text, custom, inputs_of, reference, seeded, texts, trees, written
 from tests.precision import named, near_log
+from tests.refusals import refused
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "
 ANSWER = Literal["yes", "no", "not now", "nobody"]
@@ -85,7 +90,7 @@ class TestLaws:
         self, pair: str, phi: str, options: dict[str, Any], request: pytest.FixtureRequest
     ) -> None:
         hf = request.getfixturevalue(pair)
-        law = law_of(outlines_phi.from_transformers(*hf), **options)
+        law = law_of(from_transformers(*hf), **options)
         drawn = rows_of(hf, PROMPT, phi=phi, seed=3, num_return_sequences=N, **options)
         assert len(drawn) == N and p_value(drawn, law.mu if phi == "exact" else law.mask) > ALPHA
         assert phi == "exact" or p_value(drawn, law.mu) < ALPHA
@@ -112,7 +117,7 @@ class TestLaws:
 
     def test_through_stock_outlines(self, stock: outlines.models.Transformers, model: PhiTransformers) -> None:
         """Stock Outlines, stock transformers: the language is that of Outlines' own processor."""
-        options = {"custom_generate": outlines_phi.custom_generate, "max_new_tokens": BUDGET}
+        options = {"custom_generate": custom_generate, "max_new_tokens": BUDGET}
         processor = outlines.Generator(stock, Literal["yes", "no"]).logits_processor
         law = by_text(model, reference(model, processor, PROMPT, BUDGET).mu)
         drawn, masked = (
@@ -120,8 +125,7 @@ class TestLaws:
             for phi in ("exact", "local")
         )
         assert p_value(drawn, law) > ALPHA > p_value(masked, law)
-        generator = outlines.Generator(stock, ANSWER)
-        assert set(generator.batch([PROMPT, "hello"], phi="exact", **options)) <= set(TEXTS)
+        assert set(outlines.Generator(stock, ANSWER).batch([PROMPT, "hello"], phi="exact", **options)) <= set(TEXTS)
 
 
 class TestShapes:
@@ -134,7 +138,7 @@ class TestShapes:
         assert set(texts(hf, out, *prompts)) <= set(TEXTS)
 
     def test_without_a_mask(self, hf: tuple[Any, Any]) -> None:
-        road = {"custom_generate": outlines_phi.custom_generate, "vocabulary": hf[1], "output_type": ANSWER}
+        road = {"custom_generate": custom_generate, "vocabulary": hf[1], "output_type": ANSWER}
         out = hf[0].generate(inputs_of(hf[1], PROMPT)["input_ids"], max_new_tokens=BUDGET, seed=4, **road)
         assert torch.equal(out, call(hf, PROMPT, seed=4))
 
@@ -158,8 +162,7 @@ def test_the_most_probable_members(hf: tuple[Any, Any], model: PhiTransformers) 
     assert rows_of(hf, PROMPT, "no", PROMPT, do_sample=False)[::2] == [best[0][0]] * 2
     result = call(hf, PROMPT, do_sample=False, num_return_sequences=3, return_dict_in_generate=True)
     assert written(hf, result, PROMPT) == [ids for ids, _ in best[:3]]
-    assert result.log_p.tolist() == near_log([log_p for _, log_p in best[:3]])
-    assert result.log_w is None
+    assert result.log_p.tolist() == near_log([log_p for _, log_p in best[:3]]) and result.log_w is None
     config = GenerationConfig(do_sample=False, max_new_tokens=BUDGET)
     assert rows_of(hf, PROMPT, generation_config=config, max_new_tokens=...) == [best[0][0]]
 
@@ -196,8 +199,7 @@ class TestOptions:
         own[0].generation_config.top_k = None  # transformers then fills in 50
         short: dict[str, Any] = {"output_type": Literal["yes", "no"]}
         by_config = GenerationConfig(top_p=0.99, max_new_tokens=BUDGET, do_sample=True)
-        assert self.follows(own, law_of(model))
-        assert self.follows(own, law_of(model, top_k=50), top_k=50, **short)
+        assert self.follows(own, law_of(model)) and self.follows(own, law_of(model, top_k=50), top_k=50, **short)
         assert self.follows(own, law_of(model, top_p=0.99), generation_config=by_config, max_new_tokens=..., **short)
 
     @pytest.mark.filterwarnings("ignore:Using the model-agnostic default")
@@ -227,7 +229,7 @@ class TestKept:
         """Stock Outlines builds its index anew at every call; equal ones are the same language to us."""
         stock = outlines.from_transformers(*bundled.load())
         for _ in range(2):
-            stock(PROMPT, ANSWER, custom_generate=outlines_phi.custom_generate, max_new_tokens=BUDGET)
+            stock(PROMPT, ANSWER, custom_generate=custom_generate, max_new_tokens=BUDGET)
         assert len(trees(LOANS.without_tokenizer(stock.model, [stock.hf_tokenizer.eos_token_id]))) == 1
 
     def test_neither_a_model_nor_tokenizers_are_kept_alive(self) -> None:
@@ -257,7 +259,7 @@ class Nothing(LogitsProcessor):
         return scores
 
 
-OTHER = outlines_phi.Vocabulary.from_tokens(["yes", "no", "<eos>"], 2)
+OTHER = Vocabulary.from_tokens(["yes", "no", "<eos>"], 2)
 ENDLESS = ExactPhi(effort=Effort(attempts=1, tokens=1), width=1)
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"output_type": None}, "free text has nothing to correct"),
@@ -302,13 +304,18 @@ class TestRefusals:
     @pytest.mark.filterwarnings("ignore:Using the model-agnostic default")
     @pytest.mark.parametrize(("options", "words"), REFUSED, ids=named)
     def test_with_a_sentence(self, hf: tuple[Any, Any], options: dict[str, Any], words: str) -> None:
-        with pytest.raises((UnsupportedError, VocabularyError, EmptyLanguageError), match=words):
-            call(hf, PROMPT, **options)
+        refused(words, call, hf, PROMPT, **options, error=(UnsupportedError, VocabularyError, EmptyLanguageError))
 
     @pytest.mark.parametrize("options", OF_TRANSFORMERS, ids=named)
     def test_by_transformers(self, hf: tuple[Any, Any], options: dict[str, Any]) -> None:
-        with pytest.raises((ValueError, TypeError), match="not used by the model" if "fidelity" in options else None):
-            call(hf, PROMPT, **options)
+        refused(
+            "not used by the model" if "fidelity" in options else None,
+            call,
+            hf,
+            PROMPT,
+            **options,
+            error=(ValueError, TypeError),
+        )
 
     def test_languages_of_processors(self, hf: tuple[Any, Any], stock: outlines.models.Transformers) -> None:
         two = [outlines.Generator(stock, ANSWER).logits_processor for _ in range(2)]
@@ -318,16 +325,14 @@ class TestRefusals:
             (two, None, "2 processors that say"),
             (unread, None, "The language of a LLGuidance.* cannot be read"),
         ):
-            with pytest.raises(UnsupportedError, match=words):
-                call(hf, PROMPT, output_type=output_type, logits_processor=processors)
+            refused(words, call, hf, PROMPT, output_type=output_type, logits_processor=processors)
 
     @pytest.mark.parametrize("pair", ["hf", "recurrent"])
     def test_a_filled_cache(self, pair: str, request: pytest.FixtureRequest) -> None:
         hf = request.getfixturevalue(pair)
         output = hf[0](inputs_of(hf[1], PROMPT)["input_ids"][:, :-1], use_cache=True)
         name = next(name for name in CACHES if name in output)
-        with pytest.raises(UnsupportedError, match=f"Leave out {name} with a prompt in it"):
-            call(hf, PROMPT, **{name: output[name]})
+        refused(f"Leave out {name} with a prompt in it", call, hf, PROMPT, **{name: output[name]})
 
     def test_effort_that_runs_out(self, hf: tuple[Any, Any]) -> None:
         """The draws made so far come with the error."""
@@ -338,11 +343,9 @@ class TestRefusals:
     def test_a_model_in_training_and_one_with_nan(self) -> None:
         hf = bundled.load()
         hf[0].train()
-        with pytest.raises(UnsupportedError, match="training mode"):
-            call(hf, PROMPT)
+        refused("training mode", call, hf, PROMPT)
         hf[0].eval()
         call(hf, PROMPT)
         with torch.no_grad():
             hf[0].lm_head.weight[3] = math.nan
-        with pytest.raises(ModelError, match="NaN"):
-            call(hf, PROMPT)
+        refused("NaN", call, hf, PROMPT, error=ModelError)

@@ -1,7 +1,5 @@
 """A correction inside Hugging Face's, Outlines' and other loops: laws, weights, states, and what is refused."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any, Literal
@@ -13,20 +11,24 @@ import torch
 from numpy.typing import NDArray
 from transformers import GenerationConfig
 
-import outlines_phi
-from outlines_phi import EmptyLanguageError, OneStepPhi, PhiLogitsProcessor, PhiTransformers, UnsupportedError
+from outlines_phi import (
+    EmptyLanguageError,
+    ExactPhi,
+    OneStepPhi,
+    PhiLogitsProcessor,
+    PhiTransformers,
+    UnsupportedError,
+    from_transformers,
+)
 from outlines_phi.errors import ModelError
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.guides import FSMGuide, Table
-from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts import phi_processor, transformers
-from outlines_phi.regex.patterns import compile_regex
 from outlines_phi_workbench.suite.reference import Reference
+from tests.inner import DEAD, DONE, bundled, compile_regex, frequencies, noise_floor, total_variation
 from tests.languages import ALPHA, p_value
-from tests.plugin.loops import generate, inputs_of, pair, seeded, texts, written
-from tests.plugin.oracle import reference
+from tests.plugin.instruments import generate, inputs_of, pair, reference, seeded, texts, written
 from tests.precision import near_log
+from tests.refusals import refused
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "
 ANSWER = Literal["yes", "no", "not now", "nobody"]
@@ -132,7 +134,7 @@ class TestLaws:
         """All ends are one event, whose mass the first one holds."""
         hf_model, tokenizer = bundled.load()
         hf_model.generation_config.eos_token_id = [tokenizer.eos_token_id, 20]
-        model = outlines_phi.from_transformers(hf_model, tokenizer)
+        model = from_transformers(hf_model, tokenizer)
         law = law_of(model, temperature=0.7)
         drawn, log_w = draws(model, processor_of(model, temperature=0.7))
         assert p_value(drawn, law.mask) > ALPHA and corrects(drawn, log_w, law)
@@ -155,8 +157,7 @@ class FromScratch:
                 out[i, self.table.vocabulary.eos_ids[0]] = 0.0
             elif state != DEAD and self.table.guide.min_tokens(state) <= left:
                 log_p = self.settings.log_p(logits[[i]], self.table.vocabulary, ())
-                scores = self.phi.scores(log_p, self.table, [state], [left])
-                out[i] = self.settings.temperature * scores[0]
+                out[i] = self.settings.temperature * self.phi.scores(log_p, self.table, [state], [left])[0]
         return out
 
 
@@ -275,60 +276,49 @@ class TestWeights:
 
     def test_sequences_of_another_generation(self, model: PhiTransformers) -> None:
         processor = processor_of(model)
-        with pytest.raises(UnsupportedError, match="nothing has been generated"):
-            processor.log_w()
+        refused("nothing has been generated", processor.log_w)
         sequences = run(model, processor)
         strange = torch.cat([inputs_of(model.hf_tokenizer, PROMPT)["input_ids"], torch.full((1, 3), 77)], dim=1)
         for rows, words in ((sequences[:, 1:], "these rows have another prompt"), (strange, "not known")):
-            with pytest.raises(UnsupportedError, match=words):
-                processor.log_w(rows)
+            refused(words, processor.log_w, rows)
         processor.reset()
         for rows, words in (([sequences], "another prompt"), ([], "nothing has been generated")):
-            with pytest.raises(UnsupportedError, match=words):
-                processor.log_w(*rows)
+            refused(words, processor.log_w, *rows)
 
     @pytest.mark.parametrize("sequences", NO_IDS, ids=repr)
     def test_what_is_no_token_ids(self, model: PhiTransformers, sequences: Any) -> None:
-        with pytest.raises(
-            UnsupportedError, match="expected the token ids that the loop returned, .* without sequences"
-        ):
-            processor_of(model).log_w(sequences)
+        refused(
+            "expected the token ids that the loop returned, .* without sequences", processor_of(model).log_w, sequences
+        )
 
     def test_beams_need_the_sequences(self, model: PhiTransformers) -> None:
         processor = processor_of(model, CODE)
         generate(pair(model), PROMPT, logits_processor=[processor], num_beams=3, max_new_tokens=BUDGET)
-        with pytest.raises(UnsupportedError, match="Give what the loop returned"):
-            processor.log_w()
+        refused("Give what the loop returned", processor.log_w)
 
 
-class TestWhoseTokens:
-    def test_every_way_to_name_them(self, model: PhiTransformers, stock: outlines.models.Transformers) -> None:
-        ways = (
-            processor_of(model),
-            processor_of(stock),
-            processor_of(model.model, tokenizer=model.hf_tokenizer),
-            processor_of(model.lm.vocabulary, top_k=0),
-        )
-        prints = {each.table.vocabulary.fingerprint for each in ways}
-        assert prints == {model.lm.vocabulary.fingerprint}
-        assert processor_of(stock).table is ways[1].table, "compiled once for a model, and kept while it lives"
-        assert processor_of(model.hf_tokenizer).table.vocabulary.tokens == model.lm.vocabulary.tokens
-        with pytest.raises(UnsupportedError, match="Add tokenizer=tokenizer"):
-            processor_of(model.model)
-
-    def test_every_way_to_name_the_language(self, model: PhiTransformers, stock: outlines.models.Transformers) -> None:
-        guide = FSMGuide.from_automaton(compile_regex("yes|no"), model.lm.vocabulary)
-        stock_processor = outlines.Generator(stock, Literal["yes", "no"]).logits_processor
-        for language in (guide, Table(guide), stock_processor, Literal["yes", "no"]):
-            assert one_of(model, run(model, processor_of(model, language))) in ("yes", "no")
+def test_every_way_to_name_whose_tokens_and_the_language(
+    model: PhiTransformers, stock: outlines.models.Transformers
+) -> None:
+    ways = (
+        processor_of(model),
+        processor_of(stock),
+        processor_of(model.model, tokenizer=model.hf_tokenizer),
+        processor_of(model.lm.vocabulary, top_k=0),
+    )
+    assert {each.table.vocabulary.fingerprint for each in ways} == {model.lm.vocabulary.fingerprint}
+    assert processor_of(stock).table is ways[1].table, "compiled once for a model, and kept while it lives"
+    assert processor_of(model.hf_tokenizer).table.vocabulary.tokens == model.lm.vocabulary.tokens
+    refused("Add tokenizer=tokenizer", processor_of, model.model)
+    guide = FSMGuide.from_automaton(compile_regex("yes|no"), model.lm.vocabulary)
+    stock_processor = outlines.Generator(stock, Literal["yes", "no"]).logits_processor
+    for language in (guide, Table(guide), stock_processor, Literal["yes", "no"]):
+        assert one_of(model, run(model, processor_of(model, language))) in ("yes", "no")
 
 
 NEEDS_MODEL = "custom_generate.* or outlines_phi.Generator.*needs the model"
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    *(
-        ({"phi": phi}, NEEDS_MODEL)
-        for phi in ("exact", "auto", outlines_phi.ExactPhi(tolerance=0.1), "dp", "dp-bigram")
-    ),
+    *(({"phi": phi}, NEEDS_MODEL) for phi in ("exact", "auto", ExactPhi(tolerance=0.1), "dp", "dp-bigram")),
     ({"phi": None}, "Give phi='local' for plain masking"),
     ({"phi": "nonsense"}, "phi='nonsense' was given"),
     ({"top_p": 0.9}, "custom_generate.* to p \\* h instead of p"),
@@ -352,8 +342,7 @@ class TestRefusals:
     @pytest.mark.parametrize(("options", "words"), REFUSED, ids=str)
     def test_what_it_cannot_be_made_of(self, model: PhiTransformers, options: dict[str, Any], words: str) -> None:
         given = {"model": model, **options}
-        with pytest.raises(UnsupportedError, match=words):
-            processor_of(given.pop("model"), given.pop("output_type", ANSWER), **given)
+        refused(words, processor_of, given.pop("model"), given.pop("output_type", ANSWER), **given)
 
     @pytest.mark.parametrize(
         ("field", "value"),
@@ -362,8 +351,7 @@ class TestRefusals:
     def test_truncation_of_the_generation_config(self, field: str, value: float) -> None:
         hf_model, tokenizer = bundled.load()
         setattr(hf_model.generation_config, field, value)
-        with pytest.raises(UnsupportedError, match=f"{field}={value} in the model's generation_config"):
-            processor_of(hf_model, tokenizer=tokenizer)
+        refused(f"{field}={value} in the model's generation_config", processor_of, hf_model, tokenizer=tokenizer)
         if field == "top_p":  # a neutral call
             assert processor_of(hf_model, tokenizer=tokenizer, top_p=1.0).host_options["top_p"] == 1.0
 
@@ -372,8 +360,9 @@ class TestRefusals:
         """The loop has a top-k of its own; it is not taken over, and not passed over in silence."""
         hf_model, tokenizer = bundled.load()
         hf_model.generation_config.top_k = of_config
-        with pytest.raises(UnsupportedError, match=f"top_k={cut} likeliest tokens unless it is told otherwise"):
-            processor_of(hf_model, tokenizer=tokenizer)
+        refused(
+            f"top_k={cut} likeliest tokens unless it is told otherwise", processor_of, hf_model, tokenizer=tokenizer
+        )
         assert processor_of(hf_model, tokenizer=tokenizer, top_k=0).settings.top_k is None
         assert processor_of(hf_model, tokenizer=tokenizer, top_k=cut).settings.top_k == cut
 
@@ -389,16 +378,21 @@ class TestRefusals:
     def test_a_budget(self, model: PhiTransformers) -> None:
         with pytest.raises(TypeError, match="max_new_tokens"):
             PhiLogitsProcessor(model, ANSWER)  # type: ignore[call-arg]
-        with pytest.raises(EmptyLanguageError, match="Give max_new_tokens=2 or more") as caught:
-            processor_of(model, max_new_tokens=1)
+        caught = refused(
+            "Give max_new_tokens=2 or more", processor_of, model, max_new_tokens=1, error=EmptyLanguageError
+        )
         assert caught.value.least_budget == 2
 
     @pytest.mark.parametrize(("logits", "error", "words"), LOGITS, ids=[words for _, _, words in LOGITS])
     def test_logits(self, model: PhiTransformers, logits: torch.Tensor, error: type[Exception], words: str) -> None:
-        with pytest.raises(error, match=words):
-            processor_of(model)(torch.tensor([[5]]), logits)
+        refused(words, processor_of(model), torch.tensor([[5]]), logits, error=error)
 
     def test_a_row_without_any_mass(self, model: PhiTransformers) -> None:
         """Top-k may leave nothing; the loop would draw from NaN."""
-        with pytest.raises(EmptyLanguageError, match="Loosen top_k=1.*after 0 tokens"):
-            run(model, processor_of(model, outlines.types.regex("[@#]{3}"), top_k=1))
+        refused(
+            "Loosen top_k=1.*after 0 tokens",
+            run,
+            model,
+            processor_of(model, outlines.types.regex("[@#]{3}"), top_k=1),
+            error=EmptyLanguageError,
+        )

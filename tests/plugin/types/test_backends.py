@@ -1,9 +1,14 @@
-"""Stock Outlines beside this package: plain calls seed for seed, and its backends where nothing is corrected."""
+"""Stock Outlines beside this package: plain calls seed for seed, its backends, and the logits processors that are read."""
 
 from __future__ import annotations
 
+import gc
 import json
+import random
+import re
+import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
@@ -13,58 +18,80 @@ import outlines
 import pytest
 from genson import SchemaBuilder
 from outlines.types import JsonSchema, cfg, json_schema, regex
-from outlines.types.dsl import to_regex
+from outlines.types.dsl import CFG, to_regex
 from pydantic import BaseModel, Field
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 from typing_extensions import TypedDict
 
-import outlines_phi
-from outlines_phi import PhiTransformers, UnsupportedError
-from outlines_phi.plugin.types.output_types import to_core_language
-from outlines_phi.plugin.types.tables import MASKING
-from outlines_phi.regex.patterns import compile_regex
-from tests.plugin.loops import seeded
+from outlines_phi import (
+    BannedPhrases,
+    Generator,
+    GrammarError,
+    PhiTransformers,
+    UnsupportedError,
+    Vocabulary,
+    install,
+    uninstall,
+    wrap,
+)
+from outlines_phi.guides import FSMGuide, Table
+from outlines_phi.guides.json_schema.formula import Formula
+from tests.inner import (
+    DEAD,
+    DONE,
+    MASKING,
+    CompiledTypes,
+    MaskLogitsProcessor,
+    bundled,
+    compile_regex,
+    memory_of,
+    patterns,
+    tables,
+    to_core_language,
+)
+from tests.languages import ALPHA, p_value
+from tests.plugin.instruments import by_text, reference, seeded
+from tests.refusals import refused
 
 ANSWER = Literal["yes", "no", "maybe"]
 
 engines = pytest.mark.parametrize("backend", MASKING)
 
-Door = Callable[[outlines_phi.PhiTransformers, str], Any]
+Door = Callable[[PhiTransformers, str], Any]
 DOORS: dict[str, Door] = {
     "call": lambda model, backend: model("Answer:", ANSWER, backend, phi="exact", max_new_tokens=8),
     "ban": lambda model, backend: model("Answer:", ANSWER, backend, banned_phrases=["no"], max_new_tokens=8),
     "batch": lambda model, backend: model.batch(["Answer:"], ANSWER, backend, phi="local", max_new_tokens=8),
     "stream": lambda model, backend: list(model.stream("Answer:", ANSWER, backend, phi="exact", max_new_tokens=8)),
-    "default of the model": lambda model, backend: outlines_phi.wrap(model, phi="local")("Answer:", ANSWER, backend),
-    "generator": lambda model, backend: outlines_phi.Generator(model, ANSWER, backend=backend),
-    "masking generator": lambda model, backend: outlines_phi.Generator(model, ANSWER, phi=None, backend=backend),
+    "default of the model": lambda model, backend: wrap(model, phi="local")("Answer:", ANSWER, backend),
+    "generator": lambda model, backend: Generator(model, ANSWER, backend=backend),
+    "masking generator": lambda model, backend: Generator(model, ANSWER, phi=None, backend=backend),
     "table": lambda model, backend: model.table(ANSWER, backend=backend),
 }
 
 
 @engines
 @pytest.mark.parametrize("door", DOORS.values(), ids=list(DOORS))
-def test_refused_with_what_to_do(backend: str, door: Door, model: outlines_phi.PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match=f"^Leave backend='{backend}' out: .* only plain masking can use it"):
-        door(model, backend)
+def test_refused_with_what_to_do(backend: str, door: Door, model: PhiTransformers) -> None:
+    refused(f"^Leave backend='{backend}' out: .* only plain masking can use it", door, model, backend)
 
 
 @engines
 def test_refused_by_the_installed_generator(backend: str, stock: outlines.models.Transformers) -> None:
-    outlines_phi.install()
+    install()
     try:
-        with pytest.raises(UnsupportedError, match=f"^Leave backend='{backend}' out"):
-            outlines.Generator(stock, ANSWER, backend, phi="exact")
+        refused(f"^Leave backend='{backend}' out", outlines.Generator, stock, ANSWER, backend, phi="exact")
     finally:
-        outlines_phi.uninstall()
+        uninstall()
 
 
-def test_the_own_backend_is_read(fresh: outlines_phi.PhiTransformers) -> None:
+def test_the_own_backend_is_read(fresh: PhiTransformers) -> None:
     assert fresh.table(ANSWER, backend="outlines_core") is fresh.table(ANSWER)
 
 
-def test_an_unknown_name(model: outlines_phi.PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match="expected one of outlines_core, llguidance, xgrammar, or None"):
-        outlines_phi.Generator(model, ANSWER, backend="regex")
+def test_an_unknown_name(model: PhiTransformers) -> None:
+    refused("expected one of outlines_core, llguidance, xgrammar, or None", Generator, model, ANSWER, backend="regex")
 
 
 INTEGER: dict[str, Any] = {"type": "integer"}
@@ -128,9 +155,8 @@ def test_the_backend_is_asked_for_at_every_door(model: PhiTransformers) -> None:
     class Cups(BaseModel):
         n: int = Field(ge=1, le=3)
 
-    with pytest.raises(UnsupportedError, match="#/properties/n/maximum"):
-        outlines_phi.Generator(model, list[Cups], backend="outlines_core")
-    drawn = outlines_phi.Generator(model, Cups, phi="local").sample("Cups: ", 5, seed=1).values
+    refused("#/properties/n/maximum", Generator, model, list[Cups], backend="outlines_core")
+    drawn = Generator(model, Cups, phi="local").sample("Cups: ", 5, seed=1).values
     assert all(1 <= cups.n <= 3 for cups in drawn)
     indented = json.dumps({"n": 1}, indent=2).encode()
     assert model.table(Cups).guide.machine.accepts(indented)
@@ -210,15 +236,17 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 FAITHFUL = ("regex", "literal", "enum", "number")
 """Types over ASCII whose members stock Outlines keeps on any vocabulary, so that its own generators are compared."""
-PLAIN = [*((name, "sampling") for name in TYPES), *((name, call) for name in FAITHFUL for call in [*CALLS][1:])]
 
 
-@pytest.mark.parametrize(("name", "call"), PLAIN)
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [*((name, "sampling") for name in TYPES), *((name, call) for name in FAITHFUL for call in [*CALLS][1:])],
+)
 def test_plain_calls_are_those_of_outlines_seed_for_seed(
-    name: str, call: str, model: outlines_phi.PhiTransformers, stock: outlines.models.Transformers
+    name: str, call: str, model: PhiTransformers, stock: outlines.models.Transformers
 ) -> None:
     """The same generator again and again, too, and batches; of schemas, which stock Outlines compiles at every call, one seed."""
-    untouched, options = outlines_phi.wrap(stock), {"max_new_tokens": 40, **CALLS[call]}
+    untouched, options = wrap(stock), {"max_new_tokens": 40, **CALLS[call]}
     generators = [outlines.Generator(each, TYPES[name]) for each in (model, stock)] if name in FAITHFUL else []
     for seed in range(3 if name in FAITHFUL and call != "greedy" else 1):
         texts = [seeded(each, PROMPT, TYPES[name], seed=seed, **options) for each in (stock, model, untouched)]
@@ -240,10 +268,183 @@ REFUSED: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_types_that_outlines_refuses_are_still_written(
-    name: str, model: outlines_phi.PhiTransformers, stock: outlines.models.Transformers
+    name: str, model: PhiTransformers, stock: outlines.models.Transformers
 ) -> None:
     output_type, holds = REFUSED[name]
-    with pytest.raises(ValueError, match="^Unsupported JSON Schema structure"):
-        seeded(stock, PROMPT, output_type, max_new_tokens=40)
+    refused(
+        "^Unsupported JSON Schema structure", seeded, stock, PROMPT, output_type, max_new_tokens=40, error=ValueError
+    )
     text = seeded(model, PROMPT, output_type, max_new_tokens=40)
     assert holds(json.loads(text)) if holds else text.startswith("[")
+
+
+MONDAY = "Question: is the bakery open on Monday? Answer: "
+WORDS = Literal["yes", "no", "not now", "nobody"]
+BUDGET = 8
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+@pytest.fixture
+def compiled(model: PhiTransformers) -> CompiledTypes:
+    return CompiledTypes(model.lm.vocabulary)
+
+
+KINDS = {"choice": WORDS, "regex": regex("[a-z]{3,5}-[0-9]{2}"), "float": float, "pydantic": Person}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_stock_processor_is_read_token_by_token(
+    name: str, compiled: CompiledTypes, stock: outlines.models.Transformers
+) -> None:
+    """Equal indexes share a table."""
+    processor, equal = (outlines.Generator(stock, KINDS[name]).logits_processor for _ in range(2))
+    table, index = compiled.of(processor), processor.index
+    assert processor is not equal and compiled.of(processor) is table is compiled.of(equal)
+    eos, rng = table.vocabulary.eos_ids[0], random.Random(3)
+    for _ in range(20):
+        ours, theirs, token = table.start, index.get_initial_state(), None
+        for _ in range(25):
+            row = table.guide.row(ours)
+            live = {v for v in range(len(table.vocabulary)) if row.targets[row.partition.class_of[v]] != DEAD}
+            assert live == set(index.get_allowed_tokens(theirs))
+            if (token := rng.choice(sorted(live))) == eos:
+                break
+            ours, theirs = table.guide.advance(ours, token), index.get_next_state(theirs, token)
+
+
+def test_an_existing_generator_under_a_correction(model: PhiTransformers, stock: outlines.models.Transformers) -> None:
+    """Laws are those of what the index allows; those of the pattern itself, of which it has lost a part, fail."""
+    pattern, prompt, law = regex(r"[0-9](\.[0-9])?"), "Price: 4.5\nPrice: ", {"temperature": 3.0, "seed": 5}
+    existing = outlines.Generator(stock, pattern)
+    generator = outlines.Generator(model, processor=existing.logits_processor)
+    of_index, of_pattern = (
+        reference(model, language, prompt, BUDGET, **law) for language in (existing.logits_processor, pattern)
+    )
+    assert set(of_index.log_p) < set(of_pattern.log_p)
+    options = {"num_return_sequences": 6000, "max_new_tokens": BUDGET, **law}
+    exact, masked = (generator(prompt, phi=phi, **options) for phi in ("exact", "local"))
+    assert p_value(exact, by_text(model, of_index.mu)) > ALPHA
+    assert p_value(masked, by_text(model, of_index.mask)) > ALPHA
+    assert p_value(masked, by_text(model, of_pattern.mask)) < ALPHA
+    assert p_value(masked, by_text(model, of_index.mu)) < ALPHA
+    assert re.fullmatch(pattern.pattern, generator(prompt, phi=None, max_new_tokens=BUDGET))
+    batch = generator.batch([prompt, "hello"], phi="local", max_new_tokens=BUDGET)
+    assert all(re.fullmatch(pattern.pattern, text) for text in batch)
+
+
+def test_of_takes_whatever_says_what_may_be_written(compiled: CompiledTypes, model: PhiTransformers) -> None:
+    guide = FSMGuide.from_automaton(compile_regex("yes|no"), model.lm.vocabulary)
+    table = Table(guide)
+    assert compiled.of(table) is table is compiled.of(MaskLogitsProcessor(table)) and compiled.of(guide).guide is guide
+
+
+def foreign() -> Any:
+    """The processor of a model with another tokenizer."""
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel({"yes": 0, "no": 1, "<eos>": 2}, unk_token="no")), eos_token="<eos>"
+    )
+    return outlines.Generator(outlines.from_transformers(bundled.load()[0], tokenizer), WORDS).logits_processor
+
+
+OTHER = FSMGuide.from_automaton(compile_regex("yes|no"), Vocabulary.from_tokens(["yes", "no", "<eos>"], 2))
+NOT_READ: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda stock: None, "free text has nothing to correct"),
+    (lambda stock: OTHER, "another vocabulary"),
+    (lambda stock: Table(OTHER), "another vocabulary"),
+    (lambda stock: MaskLogitsProcessor(Table(OTHER)), "another vocabulary"),
+    (lambda stock: foreign(), r"outlines\.Generator\(model, T\).* was built for another model"),
+    (
+        lambda stock: outlines.Generator(stock, WORDS, backend="llguidance").logits_processor,
+        "The language of a LLGuidanceLogitsProcessor cannot be read",
+    ),
+]
+
+
+@pytest.mark.parametrize(("language", "words"), NOT_READ, ids=[words for _, words in NOT_READ])
+def test_what_cannot_be_read(
+    language: Callable[[Any], Any], words: str, compiled: CompiledTypes, stock: outlines.models.Transformers
+) -> None:
+    refused(words, compiled.of, language(stock))
+
+
+def numbered(i: int) -> JsonSchema:
+    return JsonSchema(
+        {
+            "type": "object",
+            "properties": {
+                f"a{i}": {"type": "string", "pattern": f"^[a-z]{{2,9}}{i}$"},
+                f"b{i}": {"enum": [f"x{i}", i]},
+                "c": {"not": {"type": "number", "minimum": i, "multipleOf": 0.5}},
+            },
+        }
+    )
+
+
+def test_nothing_of_a_format_is_left_when_all_are_forgotten(compiled: CompiledTypes) -> None:
+    def formulas() -> int:
+        gc.collect()
+        return sum(isinstance(each, Formula) for each in gc.get_objects())
+
+    for i in range(3):
+        compiled.of(numbered(i))
+    compiled.clear()
+    before = formulas()
+    found = [weakref.ref(compiled.of(numbered(i))) for i in range(100, 120)]
+    assert formulas() > before + 20
+    compiled.clear()
+    assert formulas() <= before and not any(table() for table in found)
+
+
+def test_formats_are_kept_within_a_bound_of_memory(
+    compiled: CompiledTypes, model: PhiTransformers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "LEAST_BYTES", 1)
+    monkeypatch.setattr(tables, "KEPT_BYTES", 4 * memory_of(compiled.of(numbered(0))))
+    few = CompiledTypes(model.lm.vocabulary)
+    found = [weakref.ref(few.of(numbered(i))) for i in range(10)]
+    gc.collect()
+    assert found[-1]() is not None and 1 <= sum(table() is not None for table in found) <= 5
+
+
+@pytest.mark.parametrize(
+    ("output_type", "words"),
+    [
+        (CFG("start: " + "(" * 300 + '"a"' + ")" * 300), r"limits\(nesting=300\)"),
+        (CFG('start: "a"' + '\n  | "(([{" /\\(+/ // ((((' * 300), None),
+        (CFG("start: " + '"a" ' * 300_000), r"limits\(source=\d+\)"),
+        (regex("(" * 300 + "a" + ")" * 300), r"limits\(nesting=30[0-2]\)"),
+        (regex("a{" + "9" * 5000 + "}"), "more than 12 digits"),
+        (regex("a" * 1_100_000), r"limits\(source=1100\d+\)"),
+    ],
+    ids=range(6),
+)
+def test_what_is_too_large_is_refused_before_it_is_read(
+    output_type: object, words: str | None, compiled: CompiledTypes
+) -> None:
+    with nullcontext() if words is None else pytest.raises((UnsupportedError, GrammarError), match=words):
+        compiled.of(output_type)
+
+
+def test_banned_phrases_have_a_limit() -> None:
+    refused(r"limits\(phrases=1000000\)", BannedPhrases, ["x" * 10**6])
+
+
+@pytest.mark.parametrize("pattern", ["a?b?", r"\w{0,3}x", "(yes|no) é?", r"<t>[\s\S]{0,2}</t>", r"\bcat\b.?"])
+def test_a_large_regular_expression_is_read_as_it_is_needed(
+    pattern: str, compiled: CompiledTypes, model: PhiTransformers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It allows the same tokens as one that is lifted as a whole."""
+    lifted = FSMGuide.from_automaton(compile_regex(pattern), model.lm.vocabulary)
+    monkeypatch.setattr(patterns, "LARGE", 0)
+    guide = compiled.of(regex(pattern)).guide
+    pairs = [(guide.start, lifted.start)]
+    for here, there in pairs:
+        assert type(guide) is not FSMGuide and guide.min_tokens(here) >= lifted.min_tokens(there)
+        ours, theirs = (row.targets[row.partition.class_of] for row in (guide.row(here), lifted.row(there)))
+        assert ((ours != DEAD) == (theirs != DEAD)).all()
+        following = {(int(a), int(b)) for a, b in zip(ours, theirs, strict=True) if a > DONE}
+        pairs += following.difference(pairs) if len(pairs) < 60 else ()

@@ -1,7 +1,5 @@
 """Grammars of guidance as output types: at every door, with their captures, and with the distribution of the model."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from collections.abc import Callable
@@ -10,20 +8,28 @@ from typing import Any
 import pytest
 from outlines.types import CFG
 
-import outlines_phi
-from outlines_phi import EmptyLanguageError, Generator, GrammarError, UnsupportedError, ValueReadError, from_guidance
-from outlines_phi.fidelity.audit_report import AuditReport
-from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.vocabulary.vocabulary import Vocabulary
+from outlines_phi import (
+    AuditReport,
+    EmptyLanguageError,
+    Generator,
+    GrammarError,
+    PhiTransformers,
+    UnsupportedError,
+    ValueReadError,
+    Vocabulary,
+    audit,
+    from_guidance,
+    from_language_model,
+)
 from tests.guides.guidance.oracle import HEADER, RECORDED
+from tests.inner import FSMGuide, TableModel
 from tests.languages import p_value
+from tests.refusals import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
 ANSWER = HEADER + 'start: a b\na[capture]: A\nA: "yes" | "no"\nb[capture="__LIST_APPEND:b"]: B\nB: /[.!]{1,3}/'
-ALPHA = 1e-4
 
 
 class Grammar:
@@ -68,22 +74,22 @@ def test_sky_and_skill_have_the_probabilities_of_the_model_and_masking_has_not()
     prompt = (1, 2)
     weights = {word: sum(probability(lm, prompt, one) for one in spellings(word)) for word in ("sky", "skill")}
     law = {tuple(word.encode()): weight / sum(weights.values()) for word, weight in weights.items()}
-    model = outlines_phi.from_language_model(lm, lambda text: prompt)
+    model = from_language_model(lm, lambda text: prompt)
     generator = Generator(model, from_guidance(RECORDED["select"]["grammar"]))
 
     def fit(phi: str) -> float:
         texts = generator.sample("Animals: ", n=2_000, phi=phi, seed=0).texts
         return p_value([tuple(text.encode()) for text in texts], law)
 
-    assert fit("exact") > ALPHA > fit("local")
+    assert fit("exact") > 1e-4 > fit("local")
     found = generator.probabilities("Animals: ", tolerance=0).distribution
     assert found == pytest.approx({word: law[tuple(word.encode())] for word in weights}, abs=1e-9)
 
 
-def test_what_else_there_is(model: outlines_phi.PhiTransformers) -> None:
+def test_what_else_there_is(model: PhiTransformers) -> None:
     generator = Generator(model, from_guidance(ANSWER))
     assert generator.mode(QUESTION, max_new_tokens=8).texts[0] in ("yes.", "no.")
-    assert isinstance(outlines_phi.audit(generator, QUESTION, n=30, seed=0, max_new_tokens=8), AuditReport)
+    assert isinstance(audit(generator, QUESTION, n=30, seed=0, max_new_tokens=8), AuditReport)
     draws = generator.sample(QUESTION, n=20, seed=0, banned_phrases=["no"], max_new_tokens=8, phi="exact")
     assert all(text.startswith("yes") for text in draws.texts)
     probabilities = generator.probabilities(QUESTION, tolerance=1e-6, max_new_tokens=8)
@@ -91,7 +97,7 @@ def test_what_else_there_is(model: outlines_phi.PhiTransformers) -> None:
     assert probabilities[{"a": "no", "b": ["."]}].p > 0.1
 
 
-def test_values_are_captures(model: outlines_phi.PhiTransformers) -> None:
+def test_values_are_captures(model: PhiTransformers) -> None:
     (draw,) = Generator(model, from_guidance(ANSWER)).sample(QUESTION, n=1, seed=0, phi="exact", max_new_tokens=8)
     assert draw.value == {"a": draw.text.rstrip(".!"), "b": [draw.text.lstrip("yesno")]}
     assert pickle.loads(pickle.dumps(draw)).value == draw.value
@@ -99,39 +105,37 @@ def test_values_are_captures(model: outlines_phi.PhiTransformers) -> None:
     assert plain.sample(QUESTION, n=1, seed=0, phi="exact").values[0] in ("yes", "no")
 
 
-def test_equal_grammars_share_a_table(model: outlines_phi.PhiTransformers) -> None:
+def test_equal_grammars_share_a_table(model: PhiTransformers) -> None:
     text = HEADER + "start: A\nA: /[a-z]{2,5}/"
     table = model.table(from_guidance(text))
     assert table is model.table(CFG(text + "\n\n")) and isinstance(table.guide, FSMGuide)
     assert from_guidance(Grammar(text)) == from_guidance(text) == CFG(text)
 
 
-REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (lambda: from_guidance('start: "a"'), UnsupportedError, "or the text of one, which begins with %llguidance"),
-    (lambda: from_guidance(Grammar(3)), UnsupportedError, "Give a grammar of guidance"),
-    (lambda: from_guidance(Grammar(ValueError("no target"))), UnsupportedError, "It refuses this one: no target"),
-    (lambda: from_guidance(Grammar), UnsupportedError, r"Call the function, as in from_guidance\(f\(\)\)"),
-    (lambda: from_guidance(len), UnsupportedError, r"Call the function, as in from_guidance\(f\(\)\)"),
-    (lambda: from_guidance(None), UnsupportedError, r"NoneType None has no ll_grammar\(\)"),
-    (lambda: from_guidance(["yes", "no"]), UnsupportedError, "Give a grammar of guidance, such as select"),
-    (lambda: from_guidance(HEADER + "start: x"), GrammarError, "line 2, column 8"),
-    (lambda: from_guidance(HEADER + 'start: A "s"\nA: /[a-z]+/'), EmptyLanguageError, "."),
-    (
-        lambda: from_guidance(HEADER + 'start: a "1"\na: %json {"type": "integer"}'),
-        UnsupportedError,
-        "tells them apart",
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "error", "words"), REFUSED)
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: from_guidance('start: "a"'), UnsupportedError, "or the text of one, which begins with %llguidance"),
+        (lambda: from_guidance(Grammar(3)), UnsupportedError, "Give a grammar of guidance"),
+        (lambda: from_guidance(Grammar(ValueError("no target"))), UnsupportedError, "It refuses this one: no target"),
+        (lambda: from_guidance(Grammar), UnsupportedError, r"Call the function, as in from_guidance\(f\(\)\)"),
+        (lambda: from_guidance(len), UnsupportedError, r"Call the function, as in from_guidance\(f\(\)\)"),
+        (lambda: from_guidance(None), UnsupportedError, r"NoneType None has no ll_grammar\(\)"),
+        (lambda: from_guidance(["yes", "no"]), UnsupportedError, "Give a grammar of guidance, such as select"),
+        (lambda: from_guidance(HEADER + "start: x"), GrammarError, "line 2, column 8"),
+        (lambda: from_guidance(HEADER + 'start: A "s"\nA: /[a-z]+/'), EmptyLanguageError, "."),
+        (
+            lambda: from_guidance(HEADER + 'start: a "1"\na: %json {"type": "integer"}'),
+            UnsupportedError,
+            "tells them apart",
+        ),
+    ],
+)
 def test_what_cannot_be_read_is_refused_at_once(call: Callable[[], Any], error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        call()
+    refused(words, call, error=error)
 
 
-def test_it_is_no_part_of_another_type(model: outlines_phi.PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match="Write the other parts into the grammar"):
-        Generator(model, from_guidance(ANSWER) + "!")
+def test_it_is_no_part_of_another_type(model: PhiTransformers) -> None:
+    refused("Write the other parts into the grammar", Generator, model, from_guidance(ANSWER) + "!")
     with pytest.raises(ValueReadError, match="refuses 'ye'"):  # a text that was cut short has no value
         Generator(model, from_guidance(ANSWER)).reader("ye")

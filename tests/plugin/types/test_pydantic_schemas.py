@@ -362,25 +362,25 @@ def test_a_value_that_is_drawn_validates(name: str) -> None:
     assert len(texts) > 1
 
 
-USUAL: list[tuple[Any, list[str]]] = [
-    (ipaddress.IPv4Network, ['"10.2.0.0/15"', '"0.0.0.0/0"', '"1.2.3.4"']),
-    (ipaddress.IPv6Interface, ['"::1/128"', '"2001:db8::/32"']),
-    (pydantic.PostgresDsn, ['"postgresql+psycopg://user:pass@host.example:5432/db"']),
-    (pydantic.HttpUrl, [f'"http://localhost:65535/a/b/c/d/e%20f?g=h&i#{"j" * 2040}"', '"https://a.example?b"']),
-    (pydantic.KafkaDsn, ['"kafka://"', '"kafka://127.0.0.1/a"']),
-    (AnyUrl, ['"mailto:one@host.example"', '"https://host.example/a/b.html"', '"file:///tmp"', '"a:b:c"']),
-    (dict[int, float], ['{"12345678901234567890":1}']),
-    (dict[Annotated[str, Field(pattern=r"^\w$")], int], ['{"λ":1,"a":2}']),
-    (pydantic.Base64Str, ['"YWI="', '"YWJj"']),
-    (pydantic.Base64Bytes, ['"/+8="']),
-    (Annotated[str, Field(pattern=r"^.$")], ['"\\r"', '"é"']),
-    (set[Any], ['[1, "a", null]']),
-    (Annotated[str, Field(pattern="(?i)^(yes|no)$")], ['"yEs"', '"NO"']),
-    (Annotated[str, Field(pattern=re.compile("^k[b-d]$", re.I))], ['"kB"', '"Kd"', '"\N{KELVIN SIGN}c"']),
-]
-
-
-@pytest.mark.parametrize(("field", "texts"), USUAL)
+@pytest.mark.parametrize(
+    ("field", "texts"),
+    [
+        (ipaddress.IPv4Network, ['"10.2.0.0/15"', '"0.0.0.0/0"', '"1.2.3.4"']),
+        (ipaddress.IPv6Interface, ['"::1/128"', '"2001:db8::/32"']),
+        (pydantic.PostgresDsn, ['"postgresql+psycopg://user:pass@host.example:5432/db"']),
+        (pydantic.HttpUrl, [f'"http://localhost:65535/a/b/c/d/e%20f?g=h&i#{"j" * 2040}"', '"https://a.example?b"']),
+        (pydantic.KafkaDsn, ['"kafka://"', '"kafka://127.0.0.1/a"']),
+        (AnyUrl, ['"mailto:one@host.example"', '"https://host.example/a/b.html"', '"file:///tmp"', '"a:b:c"']),
+        (dict[int, float], ['{"12345678901234567890":1}']),
+        (dict[Annotated[str, Field(pattern=r"^\w$")], int], ['{"λ":1,"a":2}']),
+        (pydantic.Base64Str, ['"YWI="', '"YWJj"']),
+        (pydantic.Base64Bytes, ['"/+8="']),
+        (Annotated[str, Field(pattern=r"^.$")], ['"\\r"', '"é"']),
+        (set[Any], ['[1, "a", null]']),
+        (Annotated[str, Field(pattern="(?i)^(yes|no)$")], ['"yEs"', '"NO"']),
+        (Annotated[str, Field(pattern=re.compile("^k[b-d]$", re.I))], ['"kB"', '"Kd"', '"\N{KELVIN SIGN}c"']),
+    ],
+)
 def test_what_is_usual_is_not_left_out(field: Any, texts: list[str]) -> None:
     for text in texts:
         assert accepts(field, text), text

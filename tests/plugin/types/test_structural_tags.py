@@ -1,7 +1,5 @@
 """Structural tags have the texts that xgrammar reads: members of either, and texts beside them, are accepted by both or by none."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator
@@ -13,9 +11,8 @@ import pytest
 import xgrammar
 from xgrammar.builtin_structural_tag import _structural_tag_registry, get_model_structural_tag
 
-from outlines_phi import GrammarError, UnsupportedError, structural_tag
+from outlines_phi import GrammarError, OutlinesPhiError, UnsupportedError, structural_tag
 from outlines_phi.automata.byte_machine import ByteMachine
-from outlines_phi.errors import OutlinesPhiError
 from outlines_phi.plugin.types.structural_tags import KINDS
 from tests.guides.walking import machine_of
 
@@ -258,7 +255,7 @@ def test_each_kind_is_compared_or_is_one_of_tokens() -> None:
     assert {form["type"] for form in FORMATS.values()} | of_tokens == KINDS.keys()
 
 
-def test_the_text_of_a_tag_ends_with_its_first_end() -> None:
+def test_the_text_of_a_tag_ends_with_its_first_end_and_some_kinds_are_read_otherwise() -> None:
     """An end may begin inside of another: there xgrammar lets it be a later one: ``aaa`` is ``a`` and ``aa`` there."""
     given = document(tag("<", any_text("b", "aax"), "aa"))
     assert Reference(given).accepts("<caaa")
@@ -266,10 +263,7 @@ def test_the_text_of_a_tag_ends_with_its_first_end() -> None:
         "<aa",
         "<caa",
     }
-
-
-def test_kinds_that_xgrammar_reads_otherwise() -> None:
-    """JSON values are those of the standard, and text holds no end of a member's tag, not even in JSON."""
+    # JSON values are those of the standard, and text holds no end of a member's tag, not even in JSON.
     for form, ours, theirs in (
         (schema({"type": "string"}), r'"\ud800"', True),  # a lone surrogate
         (schema({"type": "array", "items": {"type": "null"}, "uniqueItems": True}), "[null, null]", True),

@@ -1,7 +1,5 @@
 """Exact within an effort, weighted beyond it: every stage by its own law, on trees that start from nothing."""
 
-from __future__ import annotations
-
 import datetime
 import math
 import statistics
@@ -16,7 +14,6 @@ import pytest
 from outlines.types import regex
 from pydantic import BaseModel, Field
 
-import outlines_phi
 from outlines_phi import (
     AutoPhi,
     BudgetError,
@@ -24,21 +21,22 @@ from outlines_phi import (
     Effort,
     ExactPhi,
     FidelityWarning,
+    Generator,
     Guarantee,
     LocalPhi,
     SamplingSettings,
     Vocabulary,
+    from_transformers,
 )
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.lm import TableModel
-from outlines_phi.numerics.weights import draw as at_weights
-from outlines_phi.plugin.call import CallOptions
 from outlines_phi.sampling.rejection.adaptive_proposal import STATE, AdaptiveTrajectories, BackedUpValues, last_state
-from outlines_phi.sampling.rejection.auto_sampler import TwoStages
 from tests.inner import (
     DONE,
+    CallOptions,
     Request,
     TreeStore,
+    TwoStages,
     bundled,
     compile_regex,
     frequencies,
@@ -47,6 +45,7 @@ from tests.inner import (
     scaled,
     total_variation,
 )
+from tests.inner import draw as at_weights
 from tests.languages import (
     ALPHA,
     AND_OPEN,
@@ -129,8 +128,7 @@ def test_a_picked_draw_has_the_mean_weight_of_its_candidates() -> None:
         errors.append(errors_of(results, language))
         for (draw,) in results:
             assert draw.candidates == 32 and 1 <= draw.ess <= 32 and draw.guarantee == Guarantee.WEIGHTED
-        distance = total_variation(frequencies(ids(*results)), reference.mu)
-        excess = distance - noise_floor(reference.mu, len(results))
+        excess = total_variation(frequencies(ids(*results)), reference.mu) - noise_floor(reference.mu, len(results))
         nearer.append(excess / total_variation(reference.mask, reference.mu))
     assert all(deviation(column) < 3.5 for column in zip(*errors, strict=True))
     assert max(nearer) < 0.5
@@ -200,14 +198,11 @@ class TestCandidatesBesideAttempts:
 
     def test_weights_of_weighted_draws_are_unbiased(self) -> None:
         results = sample(self.phi, TWO_LENGTHS.request(1, seed=8, rows=900))
-        mu = TWO_LENGTHS.reference().mu
-        long = sum(share for tokens, share in mu.items() if len(tokens) > 2)
+        long = sum(share for tokens, share in TWO_LENGTHS.reference().mu.items() if len(tokens) > 2)
         w, f = of_weighted_draws(results)
-        assert 300 < len(w) < 700
-        assert abs(z(w, 1.0)) < 3.5 and abs(z(f, long)) < 3.5
+        assert 300 < len(w) < 700 and abs(z(w, 1.0)) < 3.5 and abs(z(f, long)) < 3.5
         drawn = [draws[0].token_ids for draws in results if draws.guarantee == Guarantee.EXACT]
-        lengths = [(len(tokens),) for tokens in drawn]
-        assert p_value(lengths, {(2,): 1 - long, (9,): long}) > ALPHA
+        assert p_value([(len(tokens),) for tokens in drawn], {(2,): 1 - long, (9,): long}) > ALPHA
 
     def test_launching_as_long_as_candidates_walk_is_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Control: then those of weighted draws are the short ones, because long ones let attempts succeed."""
@@ -221,8 +216,7 @@ class TestCandidatesBesideAttempts:
             return waiting + candidates
 
         monkeypatch.setattr(TwoStages, "advance", race)
-        phi = AutoPhi(candidates=1, width=2)
-        w, _ = of_weighted_draws(sample(phi, TWO_LENGTHS.request(1, seed=8, rows=600)))
+        w, _ = of_weighted_draws(sample(AutoPhi(candidates=1, width=2), TWO_LENGTHS.request(1, seed=8, rows=600)))
         assert abs(z(w, 1.0)) > 5
 
 
@@ -278,7 +272,7 @@ class Stalled(BaseModel):
     colour: Literal["red", "green", "blue"]
 
 
-MODEL = outlines_phi.from_transformers(*bundled.load())
+MODEL = from_transformers(*bundled.load())
 QUESTION, STORY = "Question: is the bakery open on Sunday? Answer: ", "Character: Aria is a brave elf. Story: "
 
 
@@ -308,7 +302,7 @@ def test_a_cold_single_draw_costs_at_most_two_and_a_half_times_what_is_cheaper(
 ) -> None:
     """In the median; and it is exact in most cases where exact draws are cheaper than weighted ones."""
     costs: dict[str, list[float]] = {"exact": [], "weighted": [], "auto": []}
-    exact, generator = 0, outlines_phi.Generator(MODEL, output_type)
+    exact, generator = 0, Generator(MODEL, output_type)
     for seed in range(3):
         weighted = generator.sample(prompt, seed=seed, phi=AutoPhi(share=0))
         auto = generator.sample(prompt, seed=seed, phi=AutoPhi())
