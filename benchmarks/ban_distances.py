@@ -20,9 +20,9 @@ from benchmarks.bans import methods
 from benchmarks.bans.cases import Case, random_case, roles, tactics
 from benchmarks.bans.methods import Distribution
 from benchmarks.report import Report
-from outlines_phi.fidelity.comparison import frequencies, noise_limit, total_variation
+from outlines_phi.fidelity.findings import frequencies, noise_limit, total_variation
 from outlines_phi.phi.estimator import LocalPhi
-from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi.phi.tree.evaluator import TreeStore
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.phi_options import ExactPhi, LookaheadPhi
 from outlines_phi.sampling.resolve import sampler_for

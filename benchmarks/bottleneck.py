@@ -36,7 +36,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.phi.estimator import LocalPhi, OneStepPhi, ProposalPhi, doubling
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.tree.best_first import grow_trees
-from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi.phi.tree.evaluator import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.rejection.adaptive_proposal import MASK, ROUND, AdaptiveTrajectories
 from outlines_phi.sampling.rejection.exact_sampler import TreeCall

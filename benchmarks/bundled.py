@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 import outlines_phi
 from benchmarks.report import Report
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.findings import frequencies, noise_floor, total_variation
 from outlines_phi.lm import bundled
 
 

@@ -44,7 +44,7 @@ from benchmarks.peers.client import Cost, GenLM, Population
 from benchmarks.peers.languages import LANGUAGES, Language
 from benchmarks.peers.meter import Meter
 from benchmarks.report import Report
-from outlines_phi.fidelity.comparison import frequencies, noise_limit, total_variation
+from outlines_phi.fidelity.findings import frequencies, noise_limit, total_variation
 from outlines_phi.lm import bundled
 
 DRAWS, LAW = "exact", "distribution"

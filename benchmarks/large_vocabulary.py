@@ -23,7 +23,7 @@ from outlines_phi.guides.table import Table
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.phi.estimator import LocalPhi, OneStepPhi
 from outlines_phi.phi.tree import evaluator
-from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi.phi.tree.evaluator import TreeStore
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi

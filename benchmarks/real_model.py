@@ -32,10 +32,10 @@ from benchmarks.real.rows import file_name, say
 from benchmarks.report import Report
 from outlines_phi.cli.inputs import BUNDLED, load
 from outlines_phi.errors import BudgetError, OutlinesPhiError
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.findings import frequencies, noise_floor, total_variation
 from outlines_phi.guides.guide import DONE
 from outlines_phi.phi.estimator import Estimate, LocalPhi, Need, OneStepPhi, Phi, Prefixes, ProposalPhi, SampledRun
-from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi.phi.tree.evaluator import TreeStore
 from outlines_phi.plugin.call import CallOptions
 from outlines_phi.sampling.phi_options import ExactPhi
 from outlines_phi.sampling.resolve import sampler_for

@@ -35,7 +35,7 @@ from benchmarks.schema_trials import Speller
 from benchmarks.schemas import tekken_vocabulary
 from outlines_phi.guides.guide import DEAD
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
-from outlines_phi.numerics import transfers
+from outlines_phi.numerics import distributions as transfers
 from outlines_phi.plugin.types.tables import CompiledTypes
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings

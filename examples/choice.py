@@ -12,7 +12,7 @@ from typing import Literal
 import outlines
 
 import outlines_phi
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.findings import frequencies, noise_floor, total_variation
 from outlines_phi.lm import bundled
 
 PROMPT = "Question: is the bakery open on Sunday? Answer: "

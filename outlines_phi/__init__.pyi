@@ -20,7 +20,7 @@ from .fidelity.audit_report import AuditReport as AuditReport
 from .fidelity.probabilities import Probabilities as Probabilities
 from .format_limits import limits as limits
 from .guides.phrases.banned import BannedPhrases as BannedPhrases
-from .lm.watch import Progress as Progress
+from .lm.model import Progress as Progress
 from .numerics.marginals import Marginals as Marginals
 from .phi.constraint import TextConstraint as TextConstraint
 from .phi.dp_bigram import BigramDPPhi as BigramDPPhi

@@ -8,30 +8,37 @@ from outlines_phi.drafting.drafter import NOTHING, Proposer
 from outlines_phi.drafting.forced import ForcedTexts
 from outlines_phi.fidelity import bias, plots
 from outlines_phi.fidelity.audit_report import audit_traces
-from outlines_phi.fidelity.bias import TOLERANCE, Bias, Interval, IntervalEstimate, lower_limit, measure, unit_interval
-from outlines_phi.fidelity.comparison import (
-    OUTSIDE,
-    WHOLE,
-    Report,
-    Sample,
-    compare,
-    frequencies,
-    label,
-    noise_floor,
-    noise_limit,
-    total_variation,
+from outlines_phi.fidelity.bias import (
+    LOW,
+    REMEDIES,
+    TOLERANCE,
+    Bias,
+    Interval,
+    IntervalEstimate,
+    lower_limit,
+    measure,
+    unit_interval,
 )
 from outlines_phi.fidelity.findings import (
     END,
+    OUTSIDE,
     ROOT,
+    WHOLE,
+    Report,
+    Sample,
     Trace,
     TraceRecorder,
     byte_places,
+    compare,
     field_values,
+    frequencies,
+    label,
     log_weights,
+    noise_floor,
+    noise_limit,
+    total_variation,
     tree_bounds,
 )
-from outlines_phi.fidelity.format_fit import LOW, REMEDIES
 from outlines_phi.fidelity.probabilities import probabilities
 from outlines_phi.format_limits import current_limits
 from outlines_phi.guides.fsm import CharacterFSM, FSMGuide, encoded
@@ -53,28 +60,30 @@ from outlines_phi.guides.phrases.ban_language import ProductGuide, banned, depen
 from outlines_phi.guides.phrases.banned import LEVELS, QUESTIONS, smallest_conflict
 from outlines_phi.guides.phrases.matcher import PhraseMatcher, WithoutPhrases
 from outlines_phi.guides.phrases.phrase_guide import BanningGuide, PhraseGuide
-from outlines_phi.lm import bundled, watch
-from outlines_phi.lm.model import Evaluation, ModelCounts, WrappedModel
-from outlines_phi.lm.table_model import TableModel
-from outlines_phi.lm.transformers.forward import CACHES, Borders, Forward
-from outlines_phi.lm.transformers.packed import PackedTrees, divided
-from outlines_phi.lm.transformers.roads import RegionTrees, RowTrees
-from outlines_phi.lm.transformers.slots import TreeMask, eightfold
-from outlines_phi.lm.watch import (
+from outlines_phi.lm import bundled
+from outlines_phi.lm import model as watch
+from outlines_phi.lm.model import (
     INTERRUPTION,
+    Evaluation,
     Interrupted,
     Interruption,
+    ModelCounts,
     Watch,
+    WrappedModel,
     current,
     follow,
     limited,
     turn,
     watching,
 )
-from outlines_phi.numerics import distributions, transfers
+from outlines_phi.lm.table_model import TableModel
+from outlines_phi.lm.transformers.forward import CACHES, Borders, Forward
+from outlines_phi.lm.transformers.packed import PackedTrees, divided
+from outlines_phi.lm.transformers.roads import RegionTrees, RowTrees
+from outlines_phi.lm.transformers.slots import TreeMask, eightfold
+from outlines_phi.numerics import distributions
 from outlines_phi.numerics.cache import Cache, forget_parts, kept_rows, memory_of
-from outlines_phi.numerics.distributions import BLOCK, Distributions, draw_ahead
-from outlines_phi.numerics.transfers import AnswerCheck, Exchange, Rows
+from outlines_phi.numerics.distributions import BLOCK, AnswerCheck, Distributions, Exchange, Rows, draw_ahead
 from outlines_phi.numerics.weights import (
     Evidence,
     Wave,
@@ -108,8 +117,7 @@ from outlines_phi.phi.tree.best_first import (
     usual_prefixes,
 )
 from outlines_phi.phi.tree.distribution import Beginnings, Distribution, FirstToken
-from outlines_phi.phi.tree.evaluator import Evaluator, Foresight
-from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi.phi.tree.evaluator import Evaluator, Foresight, TreeStore
 from outlines_phi.phi.tree.tree import NODE_BYTES, BoundsTree, Node
 from outlines_phi.phi.tree.window import Ending, PhraseWindows, Release, Renewal
 from outlines_phi.plugin import install, streaming
@@ -158,6 +166,6 @@ from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Prefetch, Request, Sampler, Stream, random_stream
 from outlines_phi.sampling.stepper import Stepper, Trajectory, WalkStep
 from outlines_phi.sampling.window_walks import WASTE, NormalizerWalk, WindowAttempts, WindowTree, lost_at
-from outlines_phi.testing.guide_conformance import reachable
-from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
+from outlines_phi.testing.conformance import reachable
 from outlines_phi.vocabulary.trie import fewest_tokens, merged_tokens
+from outlines_phi.vocabulary.vocabulary import EOS, NEVER, Partition

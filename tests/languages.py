@@ -17,7 +17,7 @@ from outlines_phi import SMC, Draws, SamplingSettings, Special, Vocabulary
 from outlines_phi.automata.prefix_match import PrefixMatch, boundary
 from outlines_phi.drafting import Drafter
 from outlines_phi.guides import CFGGuide, FSMGuide, JSONGuide, Table, read_grammar
-from outlines_phi.guides.stopping import Stops
+from outlines_phi.guides.thinking import Stops
 from outlines_phi.lm import TableModel
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 from tests.chi_square import ChiSquare

@@ -14,9 +14,9 @@ from benchmarks.bans.cases import Case
 from benchmarks.bans.methods import Distribution
 from benchmarks.bans.texts import Ids
 from benchmarks.control import estimate
-from outlines_phi.fidelity.comparison import noise_floor, total_variation
+from outlines_phi.fidelity.findings import noise_floor, total_variation
 from outlines_phi.phi.estimator import LocalPhi, Phi
-from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi.phi.tree.evaluator import TreeStore
 from outlines_phi.sampling.phi_options import ExactPhi, LookaheadPhi
 from outlines_phi.sampling.resolve import sampler_for
 

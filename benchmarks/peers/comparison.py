@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.control import Distribution, Ours, doubling, estimate, mean, without
 from benchmarks.report import Report
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.findings import frequencies, noise_floor, total_variation
 
 from .client import Cost, GenLM, Population
 from .languages import Language

@@ -20,7 +20,7 @@ from xgrammar.builtin_structural_tag import get_model_structural_tag
 
 import outlines_phi
 from benchmarks.report import Report
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.findings import frequencies, noise_floor, total_variation
 from outlines_phi.lm import TableModel
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
 

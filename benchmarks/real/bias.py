@@ -21,7 +21,7 @@ import outlines_phi
 from benchmarks.real.rows import Row, kept_rows, say, share_interval
 from benchmarks.real.tasks import Task, chosen
 from outlines_phi.errors import BudgetError
-from outlines_phi.fidelity.comparison import noise_floor
+from outlines_phi.fidelity.findings import noise_floor
 from outlines_phi.sampling.phi_options import Effort
 
 TASKS = "sentiment; topic; letter; city; rating; date"

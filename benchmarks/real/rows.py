@@ -15,7 +15,7 @@ from rich.console import Console
 from scipy.stats import binomtest
 
 from benchmarks import report
-from outlines_phi.lm.watch import Progress
+from outlines_phi.lm.model import Progress
 from outlines_phi.numerics.cache import replacing
 
 

@@ -10,9 +10,8 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..vocabulary.classes import EOS, NEVER, Partition
 from ..vocabulary.trie import Trie, spans
-from ..vocabulary.vocabulary import Vocabulary
+from ..vocabulary.vocabulary import EOS, NEVER, Partition, Vocabulary
 
 CHUNK = 1 << 21  # The number of pairs composed at a time: it bounds the memory of a step, not its result
 FIRST = EOS + 1  # The number of the first class that spells something

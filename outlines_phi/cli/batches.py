@@ -17,7 +17,7 @@ from jinja2 import TemplateError
 
 from .. import __version__
 from ..errors import BudgetError, FidelityWarning, OutlinesPhiError, UnsupportedError, too_small
-from ..fidelity.format_fit import LOW
+from ..fidelity.bias import LOW
 from ..guides.table import Table
 from ..numerics.checks import counted
 from ..numerics.weights import bounds_text

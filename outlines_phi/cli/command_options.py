@@ -17,7 +17,7 @@ from ..errors import UnsupportedError
 from ..guides.grammar.notation.reader import NAMES
 from ..guides.phrases.banned import LEVELS, BannedPhrases
 from ..phi.estimator import LocalPhi, Phi
-from ..phi.tree.store import TreeStore
+from ..phi.tree.evaluator import TreeStore
 from ..plugin.call import ESTIMATORS, Call, CallOptions, Correction, Unset, meant_by
 from ..plugin.choices import OPTIONS, STOPS, guessed
 from ..plugin.drafts import DRAFTERS, resolve_draft

@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from ..fidelity.comparison import WHOLE, Report, Sample, View, compare, label
+from ..fidelity.findings import WHOLE, Report, Sample, View, compare, label
 from ..fidelity.plots import draw_reports, page
 from ..fidelity.probabilities import probabilities
 from ..fidelity.report_text import TextTable, certainty, cost_table, distance_table, number

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..fidelity.report_text import TextTable
-from ..lm.watch import Progress
+from ..lm.model import Progress
 from ..plugin.streaming import beside
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress; a file or a pipe never gets any.")]

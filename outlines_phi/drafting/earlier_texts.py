@@ -18,7 +18,7 @@ from ..guides.guide import DEAD, DONE
 from ..numerics.cache import Cache
 from ..numerics.checks import Checked, Count
 from ..phi.tree.tree import BoundsTree, Node
-from ..vocabulary.classes import EOS
+from ..vocabulary.vocabulary import EOS
 from .drafter import NOTHING, Draft, Drafter, Drafting, DraftRun, Site, SiteDrafting
 
 PLACES = 2**11

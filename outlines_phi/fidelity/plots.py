@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from ..errors import UnsupportedError
-from .comparison import WHOLE, Report, label
-from .findings import Findings
+from .findings import WHOLE, Findings, Report, label
 from .report_text import (
     TITLE,
     certainty,

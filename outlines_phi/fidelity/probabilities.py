@@ -17,8 +17,7 @@ from ..automata.stops import Thoughts
 from ..errors import BudgetError, ValueReadError
 from ..guides.guide import DONE, Match
 from ..guides.guide_texts import list_texts
-from ..lm.model import LanguageModel, ModelCounts
-from ..lm.watch import Progress, check_interruption, current, follow
+from ..lm.model import LanguageModel, ModelCounts, Progress, check_interruption, current, follow
 from ..numerics.marginals import Marginals, frozen
 from ..numerics.weights import bounds_text, ratio
 from ..phi.tree.best_first import enumerate_together, expand_usual

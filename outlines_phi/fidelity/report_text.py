@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from ..numerics.checks import counted
 from .bias import AuditVerdict, Bias, IntervalEstimate
-from .comparison import Report, label
-from .findings import Findings, Loss
+from .findings import Findings, Loss, Report, label
 
 
 class TextTable(NamedTuple):

@@ -14,8 +14,7 @@ from ..automata.byte_machine import ByteMachine
 from ..automata.prefix_match import PrefixMatch
 from ..automata.stops import StoppedTexts, Thoughts
 from ..errors import UnsupportedError
-from ..vocabulary.classes import Partition
-from ..vocabulary.vocabulary import Vocabulary
+from ..vocabulary.vocabulary import Partition, Vocabulary
 from .phrases.banned import BannedPhrases
 
 Match: TypeAlias = PrefixMatch | StoppedTexts  # Of which member a text is that is none itself

@@ -11,9 +11,8 @@ import numpy as np
 
 from ..automata.automaton import ByteAutomaton
 from ..automata.prefix_match import PrefixMatch
-from ..vocabulary.classes import EOS
 from ..vocabulary.trie import Trie
-from ..vocabulary.vocabulary import Vocabulary
+from ..vocabulary.vocabulary import EOS, Vocabulary
 from .fsm import FSMGuide
 from .guide import DEAD, DONE, UNREACHABLE, Guide
 from .table import Table

@@ -14,10 +14,9 @@ from ..automata.byte_machine import ByteMachine
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..numerics.cache import kept_of_states
 from ..numerics.checks import check_kind
-from ..vocabulary.classes import EOS, NEVER, Partition
 from ..vocabulary.kernel import StepTables, library
 from ..vocabulary.trie import Trie
-from ..vocabulary.vocabulary import Vocabulary, check_vocabulary
+from ..vocabulary.vocabulary import EOS, NEVER, Partition, Vocabulary, check_vocabulary
 from .guide import DEAD, DONE, UNREACHABLE, Guide, Match, Row
 from .guide_texts import Completions, FirstStep
 

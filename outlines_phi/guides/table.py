@@ -19,7 +19,7 @@ from torch import Tensor
 from ..errors import EmptyLanguageError
 from ..numerics.cache import ENTRY_BYTES, array_bytes, kept_rows
 from ..numerics.checks import check_kind
-from ..vocabulary.classes import EOS, Partition
+from ..vocabulary.vocabulary import EOS, Partition
 from .guide import DEAD, DONE, UNREACHABLE, Guide, packed
 
 Cached = TypeVar("Cached")

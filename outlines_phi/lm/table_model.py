@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import ModelError, UnsupportedError
 from ..numerics.checks import check_counts, shown
 from ..vocabulary.vocabulary import Vocabulary, check_vocabulary
-from .forest import SequenceTrees
 from .model import LanguageModel, TokenTrees
+from .sequences import SequenceTrees
 
 
 @final

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
-from ..lm.model import LanguageModel, TokenTrees
-from ..lm.watch import between_calls
-from ..numerics.transfers import Rows
+from ..lm.model import LanguageModel, TokenTrees, between_calls
+from ..numerics.distributions import Rows
 
 WASTE = 2048  # Nodes that a run may grow by, whatever its walks need, before the others are given back
 

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from ..guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from ..numerics.checks import Checked, Count, Share
-from ..numerics.distributions import runs
-from ..numerics.transfers import Exchange
+from ..numerics.distributions import Exchange, runs
 from ..numerics.weights import largest_change
-from ..vocabulary.classes import EOS, NEVER, Partition, common_refinement
+from ..vocabulary.vocabulary import EOS, NEVER, Partition, common_refinement
 from .estimator import Estimate, Prefixes, ProposalPhi, SampledRun, add_by_class, floored, scores_alone
 
 Key = tuple[tuple[int, ...], int]  # a prompt and its budget

@@ -17,10 +17,9 @@ from ..guides.phrases.phrase_guide import BanningGuide
 from ..guides.table import LiveTokens, Table
 from ..lm.model import LanguageModel
 from ..numerics.checks import Checked, Share
-from ..numerics.distributions import add_rows, runs
-from ..numerics.transfers import Exchange, Rows
+from ..numerics.distributions import Exchange, Rows, add_rows, runs
 from ..settings import SamplingSettings
-from ..vocabulary.classes import Partition
+from ..vocabulary.vocabulary import Partition
 from .branches import Branches
 from .state_values import KeptValues
 

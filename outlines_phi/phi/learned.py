@@ -16,8 +16,7 @@ from torch import Tensor
 from ..guides.guide import DONE
 from ..guides.table import ClassTargets, Table
 from ..numerics.checks import Checked, Share, that
-from ..numerics.distributions import runs
-from ..numerics.transfers import Exchange, send
+from ..numerics.distributions import Exchange, runs, send
 from ..settings import SamplingSettings
 from .estimator import Estimate, Need, Prefixes, SampledRun, StepPhi, add_by_class, doubling, live_mass, scores_alone
 from .state_values import KeptValues, Knowledge, LearnedFrom, Observed, StateValues

@@ -14,12 +14,12 @@ from transformers import GenerationConfig
 
 from ..automata.prefix_match import PrefixMatch
 from ..errors import EmptyLanguageError, UnsupportedError
+from ..guides.fsm import is_byte_level
 from ..guides.guide import Guide
-from ..guides.index import is_byte_level
 from ..guides.phrases.banned import BannedPhrases, Phrase
 from ..guides.phrases.phrase_guide import BanningGuide
-from ..guides.stopping import Stops
 from ..guides.table import Table
+from ..guides.thinking import Stops
 from ..phi.constraint import TextConstraint
 from ..phi.dp_bigram import BigramDPPhi
 from ..phi.estimator import LocalPhi, OneStepPhi, Phi, ProposalPhi

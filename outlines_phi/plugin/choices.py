@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, final
 from transformers import GenerationConfig
 
 from ..errors import UnsupportedError
-from ..lm.watch import Progress
+from ..lm.model import Progress
 from ..numerics.checks import is_count
 from ..phi.constraint import TextConstraint
 from ..sampling.ancestral import SMC

@@ -17,13 +17,12 @@ from transformers import GenerationConfig
 from ..errors import BudgetError, InterruptedDraws, UnsupportedError
 from ..fidelity.audit_report import AuditReport, audit_traces, check
 from ..fidelity.bias import TOLERANCE as UNBIASED
+from ..fidelity.bias import FitTable
 from ..fidelity.findings import TraceRecorder
-from ..fidelity.format_fit import FitTable
 from ..fidelity.probabilities import Probabilities
 from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
-from ..lm.model import ModelCounts
-from ..lm.watch import Progress, follow
+from ..lm.model import ModelCounts, Progress, follow
 from ..numerics.checks import check_counts, is_count, shown
 from ..numerics.marginals import Marginals
 from ..numerics.weights import Evidence
@@ -535,7 +534,7 @@ def Generator(  # noqa: N802 - named as the host's own function
         With ``ends="open"``, a regular expression of one character that has to follow a member, unless the text ends with it.
     stop, stop_strings
         Strings of which the first ends the text, in whatever tokens, and in place of the end of sequence: ``stop`` not in the text,
-        as in vLLM and llama.cpp, ``stop_strings`` in it, as in transformers; see :func:`outlines_phi.guides.stopping.stopped`.
+        as in vLLM and llama.cpp, ``stop_strings`` in it, as in transformers; see :func:`outlines_phi.guides.thinking.stopped`.
         A string that is the name of a special token stands for the token, too; ``Special(...)`` for a token alone.
 
     Raises

@@ -21,16 +21,15 @@ from outlines.processors import OutlinesLogitsProcessor
 from transformers import GenerationConfig
 
 from ..errors import FitWarning, OutlinesPhiError, UnsupportedError, warn_of
-from ..fidelity.format_fit import LOW, FormatFit
+from ..fidelity.bias import LOW, FormatFit
 from ..fidelity.probabilities import Probabilities, probabilities
 from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
-from ..lm.model import LanguageModel
-from ..lm.watch import limited, turn
+from ..lm.model import LanguageModel, limited, turn
 from ..numerics.weights import log_mean
 from ..phi.constraint import all_of
 from ..phi.estimator import Phi
-from ..phi.tree.store import TreeStore, afresh
+from ..phi.tree.evaluator import TreeStore, afresh
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
 from ..sampling.lookahead import LookaheadSampler
@@ -45,8 +44,8 @@ from .choices import refuse_misfits
 from .drafts import DraftSources
 from .mistakes import check_batch, not_pickled, reading
 from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped, telling, thinking
-from .types.captures import TokenNames
 from .types.output_types import left_to_outlines
+from .types.readers import TokenNames
 from .types.tables import REGISTERED, CompiledTypes, masks_only
 from .types.tools import of_model
 

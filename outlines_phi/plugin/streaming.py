@@ -19,7 +19,7 @@ from transformers import GenerationConfig
 
 from ..errors import UnsupportedError
 from ..guides.guide import Guide
-from ..lm.watch import INTERRUPTION, Interruption, Progress, Watch, turn, watching
+from ..lm.model import INTERRUPTION, Interruption, Progress, Watch, turn, watching
 from ..phi.estimator import Phi
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws, ThoughtText

@@ -10,8 +10,7 @@ import numpy as np
 
 from ..automata.automaton import position_between
 from ..format_limits import LimitError, current_limits
-from .code_automaton import CodeAutomaton, check_states, equivalent
-from .code_points import EVERYTHING, CodePoints, cut
+from .code_automaton import EVERYTHING, CodeAutomaton, CodePoints, check_states, cut, equivalent
 from .syntax_tree import (
     ANYTHING,
     Ahead,

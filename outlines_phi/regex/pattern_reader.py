@@ -10,8 +10,8 @@ import regex
 
 from ..errors import GrammarError, UnsupportedError
 from ..format_limits import current_limits
-from . import code_points
-from .code_points import (
+from . import code_automaton
+from .code_automaton import (
     AFTER_SURROGATES,
     ASCII,
     CODE_POINTS,
@@ -152,7 +152,7 @@ def marks(pattern: str, dialect: Dialect) -> list[Mark]:
 
 def class_of(written: str) -> CodePoints:
     """Return the characters of a class in brackets or of a property; only for a property all characters are looked at."""
-    return code_points.found(written) if r"\p" in written else _PatternReader(written, ECMA, frozenset()).bracket()
+    return code_automaton.found(written) if r"\p" in written else _PatternReader(written, ECMA, frozenset()).bracket()
 
 
 class _PatternReader:
@@ -480,7 +480,7 @@ class _PatternReader:
         sign, name, equals, value, letter = named.groups()
         written = letter or (f"{name}={value}" if equals else name)
         try:
-            points = self.cased(code_points.found(f"\\p{{{written}}}"))
+            points = self.cased(code_automaton.found(f"\\p{{{written}}}"))
         except regex.error:
             self.at = begin
             self.refuse(

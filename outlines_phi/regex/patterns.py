@@ -15,11 +15,9 @@ from ..errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ..format_limits import current_limits
 from ..numerics.cache import kept
 from .builder import automaton_of, depends_on_context
-from .code_automaton import CodeAutomaton
-from .code_points import EVERYTHING
-from .composed import Composed
+from .code_automaton import EVERYTHING, CodeAutomaton
 from .pattern_reader import marks, read
-from .spelling import FAR, spelled, utf8
+from .spelling import FAR, Composed, spelled, utf8
 from .syntax_tree import (
     ANYTHING,
     ECMA,

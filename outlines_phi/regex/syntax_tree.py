@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import final
 
-from .code_points import EVERYTHING, CodePoints
+from .code_automaton import EVERYTHING, CodePoints
 
 
 @final

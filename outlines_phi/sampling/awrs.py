@@ -21,7 +21,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from ..lm.watch import check_interruption
+from ..lm.model import check_interruption
 
 FIRST, GROWTH = 8, 4
 """Tokens of a walk's order that are laid out at first, and how much longer every further piece is."""

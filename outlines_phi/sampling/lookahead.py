@@ -12,7 +12,7 @@ import numpy as np
 
 from ..drafting.drafter import Site
 from ..errors import COST, BudgetError, UnsupportedError
-from ..lm.watch import Progress, follow
+from ..lm.model import Progress, follow
 from ..numerics.weights import draw
 from ..phi.branches import Branch
 from ..phi.tree.evaluator import Evaluator

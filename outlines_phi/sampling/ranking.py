@@ -8,16 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from ..errors import BudgetError
-from ..lm.model import ModelCounts
-from ..lm.watch import Progress, current, follow, limited
+from ..lm.model import ModelCounts, Progress, current, follow, limited
 from ..numerics.checks import check_amounts, check_counts, check_fits, check_kind
-from ..numerics.transfers import Exchange
+from ..numerics.distributions import Exchange
 from ..numerics.weights import bounds_text
 from ..phi.branches import Branch, Branches
 from ..phi.tree.best_first import USUAL, ModeSearch, expand_usual, grow_trees
 from ..phi.tree.distribution import Beginnings
-from ..phi.tree.evaluator import Evaluator
-from ..phi.tree.store import TreeStore, afresh
+from ..phi.tree.evaluator import Evaluator, TreeStore, afresh
 from ..phi.tree.tree import BoundsTree, refuse_impossible
 from .draws import DrawCounts, TextSequence, WrittenText
 from .phi_options import Effort

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import UnsupportedError
 from ..phi.estimator import Phi, ProposalPhi
-from ..phi.tree.store import TreeStore
+from ..phi.tree.evaluator import TreeStore
 from .ancestral import SMC, AncestralSampler, SMCSampler
 from .lookahead import LookaheadSampler
 from .phi_options import AutoPhi, ExactPhi, FieldsPhi, LookaheadPhi

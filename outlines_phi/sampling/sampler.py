@@ -22,8 +22,7 @@ from ..lm.model import LanguageModel
 from ..numerics.checks import check_counts, check_fits, counted
 from ..numerics.distributions import AT_ONCE
 from ..phi.constraint import Constraint
-from ..phi.tree.evaluator import Pair
-from ..phi.tree.store import TreeKey
+from ..phi.tree.evaluator import Pair, TreeKey
 from ..phi.tree.tree import BoundsTree, Node
 from ..settings import SamplingSettings
 from .draws import Draws

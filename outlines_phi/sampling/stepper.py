@@ -18,9 +18,8 @@ from ..drafting.drafter import NOTHING, Draft, Site
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
-from ..lm.watch import Progress, follow
-from ..numerics.distributions import Distributions, together
-from ..numerics.transfers import Exchange
+from ..lm.model import Progress, follow
+from ..numerics.distributions import Distributions, Exchange, together
 from ..phi.branches import Branch, Branches
 from ..phi.constraint import Constraint
 from ..phi.estimator import Prefixes, ProposalPhi, SampledRun

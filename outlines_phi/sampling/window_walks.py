@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..drafting.drafter import Site
 from ..guides.guide import DEAD, DONE
-from ..numerics.transfers import Rows
+from ..numerics.distributions import Rows
 from ..numerics.weights import draw, log, log_difference, log_sum, ratio
 from ..phi.branches import Branch, Branches, DraftTally
 from ..phi.tree.best_first import TreeWalks

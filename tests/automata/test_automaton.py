@@ -23,7 +23,7 @@ from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DONE
 from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.testing import assert_guide
-from outlines_phi.vocabulary.classes import EOS, NEVER
+from outlines_phi.vocabulary.vocabulary import EOS, NEVER
 
 fixed = settings(derandomize=True, deadline=None)
 

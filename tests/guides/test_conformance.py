@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from outlines_phi import BannedPhrases, EmptyLanguageError, Vocabulary
 from outlines_phi.guides import CFGGuide, FSMGuide, Guide, Table, read_grammar
+from outlines_phi.guides.grammar.grammar import LRTables
 from outlines_phi.guides.grammar.lexer import Lexer
-from outlines_phi.guides.grammar.lr_tables import LRTables
 from outlines_phi.guides.json_schema.shapes import ObjectShape
 from outlines_phi.testing import assert_guide, assert_spells
 from tests.guides.walking import assert_row, is_free, members

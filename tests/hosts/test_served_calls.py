@@ -37,8 +37,8 @@ from outlines_phi import (
 )
 from outlines_phi.errors import ModelError, VocabularyError
 from outlines_phi.guides.grammar import cfg_guide
-from outlines_phi.guides.stopping import Stops
 from outlines_phi.guides.table import Table
+from outlines_phi.guides.thinking import Stops
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts.vllm_server import phi_vllm, served_walks
 from outlines_phi.plugin.hosts.vllm_server.phi_vllm import PhiVLLM

@@ -29,7 +29,7 @@ from outlines_phi import (
     samplers,
 )
 from outlines_phi.errors import ConstraintError, EmptyLanguageError, InterruptedDraws
-from outlines_phi.fidelity.comparison import total_variation
+from outlines_phi.fidelity.findings import total_variation
 from outlines_phi_workbench.suite.reference import Reference
 from tests.inner import Attempts, watch
 from tests.inner import streaming as module

@@ -35,7 +35,7 @@ from outlines_phi import (
     wrap,
 )
 from outlines_phi.errors import UnsupportedError, VocabularyError
-from outlines_phi.guides.index import END, TOKENS, is_byte_level
+from outlines_phi.guides.fsm import END, TOKENS, is_byte_level
 from outlines_phi.lm import TableModel, bundled
 from outlines_phi.plugin.hosts.transformers import ByteTokenizer
 from outlines_phi.plugin.mistakes import REFUSED

@@ -16,8 +16,8 @@ from outlines_phi.guides.json_schema import string_set
 from outlines_phi.guides.json_schema.machine.scalars import begun, ended
 from outlines_phi.guides.json_schema.string_set import RAW_ASCII, StringSet, members, spelled_size
 from outlines_phi.guides.phrases.ban_language import banned
-from outlines_phi.regex.composed import Composed
 from outlines_phi.regex.patterns import compile_in_parts, compile_regex, searched
+from outlines_phi.regex.spelling import Composed
 from tests.guides.json_schema.schemas import quoted
 
 Parts = tuple[str, ...]

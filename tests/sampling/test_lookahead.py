@@ -29,7 +29,7 @@ from outlines_phi import (
 )
 from outlines_phi.guides import Table
 from outlines_phi.lm import LanguageModel, TableModel, TokenTrees
-from outlines_phi.lm.forest import Forest
+from outlines_phi.lm.sequences import Forest
 from tests.inner import (
     WASTE,
     Attempt,

@@ -187,7 +187,7 @@ def test_a_model_call_of_a_host_takes_one_upload(road: type[PackedTrees | RowTre
     """And reads nothing: whether its answer has numbers is read with what is made of it."""
     trees = road(Forward(build("llama"), SIZE, max_length=40, memory=1 << 28), [(1, 2, 3), (4,)])
     with Transfers(
-        "forest.py", "forward.py", "packed.py", "roads.py", "/numerics/"
+        "sequences.py", "forward.py", "packed.py", "roads.py", "/numerics/"
     ) as mode:  # what a cache is given is there
         rows = [trees.roots([0], [5]).rows, trees.extend([1, 2], [6, 7]).rows, trees.extend([3, 4], [8, 9]).rows]
         assert mode.counts == {"uploads": trees.counts.calls}

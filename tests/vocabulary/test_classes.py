@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from outlines_phi import UnsupportedError, Vocabulary
 from outlines_phi.lm import bundled
 from outlines_phi.vocabulary.canonical import CanonicalTokenization
-from outlines_phi.vocabulary.classes import EOS, NEVER, Partition, common_refinement, refine
+from outlines_phi.vocabulary.vocabulary import EOS, NEVER, Partition, common_refinement, refine
 
 fixed = settings(derandomize=True, deadline=None)
 

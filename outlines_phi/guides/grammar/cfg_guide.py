@@ -18,13 +18,11 @@ from ...automata.byte_machine import ByteMachine
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ...numerics.cache import kept_of_states
 from ...numerics.checks import check_kind
-from ...vocabulary.classes import EOS, Partition
-from ...vocabulary.vocabulary import BYTES, Vocabulary, check_vocabulary
+from ...vocabulary.vocabulary import BYTES, EOS, Partition, Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .completion import Completion
-from .grammar import Grammar
+from .grammar import END, Grammar, LRTables
 from .lexer import START, Lexer, Word
-from .lr_tables import END, LRTables
 from .parser import ERROR, UNKNOWN, Parser
 from .shared_lexemes import impossible_neighbours, told_apart_by_rules, warn_of_priorities
 from .spanner import Spanner

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import final
 
-from .grammar import Grammar
-from .lr_tables import END, LRTables, augmented, without_empty_bodies
+from .grammar import END, Grammar, LRTables, augmented, without_empty_bodies
 
 UNKNOWN = 0
 """The stack of which nothing is known: it lies below the entries of a stack that was cut off, and below itself."""

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import GrammarWarning, warn_of
 from ...format_limits import current_limits
-from .grammar import Grammar, Production
+from .grammar import Grammar, LRTables, Production
 from .lexeme_automaton import candidates, joint_of
 from .lexer import START, Lexer
-from .lr_tables import LRTables
 
 
 def told_apart_by_rules(grammar: Grammar) -> Grammar:

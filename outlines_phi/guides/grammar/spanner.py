@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from ...automata.automaton import DEAD
 from ...automata.lift import FIRST, Compositions
-from ...vocabulary.classes import EOS, NEVER, Partition
 from ...vocabulary.trie import Trie
-from ...vocabulary.vocabulary import Vocabulary
+from ...vocabulary.vocabulary import EOS, NEVER, Partition, Vocabulary
 from .lexer import NOTHING, START, Lexer, Word
 
 OWN = -2  # In a word, the terminal of which the pending bytes were a lexeme before the text

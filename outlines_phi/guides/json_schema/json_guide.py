@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from ...errors import SchemaWarning, UnsupportedError, warn_of
 from ...numerics.cache import kept_of_states
 from ...numerics.checks import check_kind
-from ...vocabulary.classes import EOS
-from ...vocabulary.vocabulary import Vocabulary, check_vocabulary
+from ...vocabulary.vocabulary import EOS, Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Row
 from ..guide_texts import FirstStep
 from ..machine_guide import FIRST, PlaceGuide

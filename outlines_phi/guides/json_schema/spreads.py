@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...regex.composed import Composed
+from ...regex.spelling import Composed
 from ...vocabulary.kernel import (
     ALONGSIDE,
     FIELDS,

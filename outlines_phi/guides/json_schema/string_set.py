@@ -17,11 +17,18 @@ import numpy as np
 
 from ...numerics.cache import kept
 from ...regex.builder import automaton_of
-from ...regex.code_automaton import CodeAutomaton, Interval, check_states, is_within
-from ...regex.code_points import CODE_POINTS, CodePoints, characters, others
-from ...regex.composed import Composed
+from ...regex.code_automaton import (
+    CODE_POINTS,
+    CodeAutomaton,
+    CodePoints,
+    Interval,
+    characters,
+    check_states,
+    is_within,
+    others,
+)
 from ...regex.patterns import searched
-from ...regex.spelling import Digit, Spelling, spelling_of
+from ...regex.spelling import Composed, Digit, Spelling, spelling_of
 from ...regex.syntax_tree import DIALECTS, Chars, Repeat
 
 MULTIPLIED = 1_000

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from ...automata.automaton import DEAD
 from ...numerics.cache import Cache, Shared
-from ...vocabulary.classes import EOS, NEVER, Partition
 from ...vocabulary.kernel import WalkTables, library
 from ...vocabulary.special_tokens import SPELLING_BYTES
 from ...vocabulary.trie import Trie
-from ...vocabulary.vocabulary import Vocabulary
+from ...vocabulary.vocabulary import EOS, NEVER, Partition, Vocabulary
 from .machine.scalars import Listed, Spelled
 from .spreads import Begun, Bounded, Marked, Spreads, Ways, check_room
 

@@ -17,8 +17,7 @@ from ...automata.prefix_match import whole_characters
 from ...errors import EmptyLanguageError, UnsupportedError, VocabularyError
 from ...numerics.cache import kept_of_states
 from ...regex.patterns import compile_regex
-from ...vocabulary.classes import EOS, Partition, Refinement, refine
-from ...vocabulary.vocabulary import Vocabulary
+from ...vocabulary.vocabulary import EOS, Partition, Refinement, Vocabulary, refine
 from ..fsm import FSMGuide
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from ..guide_texts import ShortestTexts

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...automata.automaton import DEAD, ByteAutomaton, explored, joint_classes
 from ...numerics.cache import kept
-from ...regex.code_points import AFTER_SURROGATES, CODE_POINTS, FIRST_SURROGATE
+from ...regex.code_automaton import AFTER_SURROGATES, CODE_POINTS, FIRST_SURROGATE
 from ...regex.spelling import NOWHERE, utf8
 from .matcher import Facts, PhraseMachine
 

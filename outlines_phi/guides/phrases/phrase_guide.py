@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from ...automata.lift import FIRST
 from ...numerics.cache import kept_of_states
-from ...vocabulary.classes import EOS, NEVER, Partition
 from ...vocabulary.trie import Trie
-from ...vocabulary.vocabulary import Vocabulary
+from ...vocabulary.vocabulary import EOS, NEVER, Partition, Vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .banned import BannedPhrases
 

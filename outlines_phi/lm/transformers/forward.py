@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ModelError, OutlinesPhiError, VocabularyError
-from ...numerics.transfers import AnswerCheck, Rows
+from ...numerics.distributions import AnswerCheck, Rows
 
 WINDOWS = re.compile(r"(window|window_size|chunk_size|chunk_length|index_topk|original_max_position_embeddings)$")
 """Numbers of a configuration beyond which tokens no longer see each other, or see each other differently."""

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from ...errors import UnsupportedError
-from ...numerics.transfers import Rows, send
-from ..forest import ForestTrees, grown
+from ...numerics.distributions import Rows, send
+from ..sequences import ForestTrees, grown
 from .forward import Forward
 from .slots import Layout, SlotCache, TreeMask, eightfold, windows
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import ModelError, UnsupportedError
-from ...numerics.transfers import Rows, send
-from ..forest import Forest, ForestTrees, grown
+from ...numerics.distributions import Rows, send
 from ..model import TokenTrees
+from ..sequences import Forest, ForestTrees, grown
 from .forward import Forward, structure
 from .packed import PackedTrees
 

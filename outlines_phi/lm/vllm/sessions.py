@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol, final
 from torch import Tensor
 
 from ...errors import ModelError
-from ...numerics.transfers import AnswerCheck, Rows
-from ..forest import ForestTrees
+from ...numerics.distributions import AnswerCheck, Rows
+from ..sequences import ForestTrees
 
 
 class Asked(NamedTuple):

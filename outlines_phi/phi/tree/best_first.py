@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...guides.guide import DEAD, DONE
 from ...guides.guide_texts import list_texts
-from ...lm.watch import current
+from ...lm.model import current
 from ...numerics.weights import log, ratio
 from ...vocabulary.trie import merged_tokens
 from .evaluator import Evaluator, Foresight, Pair

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from ...guides.guide import DEAD, DONE
 from ...guides.table import Moves
 from ...numerics.weights import draw, log, log_sum, scaled, top_of
-from ...vocabulary.classes import EOS
-from ...vocabulary.vocabulary import Vocabulary
+from ...vocabulary.vocabulary import EOS, Vocabulary
 
 AHEAD_BYTES, ENTRY_BYTES = 450, 100  # Measured footprint of tokens drawn ahead: of none, and of each, on CPython 3.11
 

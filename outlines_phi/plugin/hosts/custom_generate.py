@@ -38,7 +38,7 @@ from ...lm.transformers.forward import CACHES
 from ...lm.transformers.transformers_model import TransformersModel
 from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
-from ...phi.tree.store import TreeStore
+from ...phi.tree.evaluator import TreeStore
 from ...sampling.ancestral import SMC
 from ...sampling.draws import Draws
 from ...vocabulary.vocabulary import Vocabulary

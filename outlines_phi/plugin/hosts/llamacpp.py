@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from outlines.models.llamacpp import LlamaCpp, LlamaCppTokenizer, LlamaCppTypeAdapter
 
 from ...errors import ModelError
-from ...guides.index import END
+from ...guides.fsm import END
 from ...lm.llamacpp_model import LlamaCppModel
 from ..mistakes import reading
 from .transformers import SHOWN, ByteTokenizer, MaskedLoop

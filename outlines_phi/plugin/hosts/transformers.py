@@ -20,11 +20,11 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 from transformers.generation.stopping_criteria import StoppingCriteriaList
 
 from ...errors import EmptyLanguageError, OutlinesPhiError, UnsupportedError, too_small
+from ...guides.fsm import END, TOKENS
 from ...guides.guide import UNREACHABLE
-from ...guides.index import END, TOKENS
 from ...guides.table import Table
+from ...lm.model import INTERRUPTION, Interruption
 from ...lm.transformers.transformers_model import TransformersModel
-from ...lm.watch import INTERRUPTION, Interruption
 from ...phi.estimator import Phi
 from ...sampling.sampler import DEFAULT_BUDGET, no_tokens
 from ...settings import SamplingSettings
@@ -192,7 +192,7 @@ class MaskedLoop(PhiModel):
 
 
 SHOWN = {token.hex(): i for i, token in enumerate(TOKENS)}
-"""The names under which :data:`outlines_phi.guides.index.TOKENS` are shown."""
+"""The names under which :data:`outlines_phi.guides.fsm.TOKENS` are shown."""
 
 _AS_WRITTEN: ContextVar[Vocabulary | None] = ContextVar("as written", default=None)
 
@@ -215,7 +215,7 @@ class ByteTokenizer(TransformerTokenizer):
     """A tokenizer that encodes and decodes as the model's own, and shows Outlines bytes for tokens.
 
     Stock ``outlines.Generator(model, T)`` then builds an index from which the *byte* automaton of its pattern is read
-    (:func:`outlines_phi.guides.index.from_index`), without its losses on tokens that hold parts of a character.
+    (:func:`outlines_phi.guides.fsm.from_index`), without its losses on tokens that hold parts of a character.
     """
 
     def __init__(self, tokenizer: Any, **kwargs: Any) -> None:

@@ -23,8 +23,8 @@ from ...guides.json_schema.reading.keywords import KEYWORDS
 from ...guides.json_schema.reading.place import CLOSED, Place, Reader
 from ...guides.json_schema.string_set import StringSet
 from ...regex.patterns import literal
-from .captures import Captured, TokenNames, one_of
 from .output_types import ANNOTATIONS, FreeText, Written
+from .readers import Captured, TokenNames, one_of
 
 
 @final

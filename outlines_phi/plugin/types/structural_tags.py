@@ -28,8 +28,8 @@ from ...errors import GrammarError, UnsupportedError
 from ...guides.json_schema.formula import Path, pointer_to
 from ..mistakes import too_deep
 from .argument_styles import STYLES, arguments, checked, json_value
-from .captures import Captured, TokenNames, one_of
 from .output_types import FreeText, Special, Written
+from .readers import Captured, TokenNames, one_of
 
 _LEFT_OUT: Mapping[str, Any] = {
     **dict.fromkeys(("excludes", "exclude_tokens"), ()),

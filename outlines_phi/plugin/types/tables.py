@@ -22,24 +22,22 @@ from ...automata.prefix_match import PrefixMatch, boundary
 from ...automata.stops import StoppedTexts
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError, VocabularyError
 from ...format_limits import current_limits
-from ...guides.fsm import FSMGuide
+from ...guides.fsm import FSMGuide, from_index, is_byte_level
 from ...guides.grammar.cfg_guide import CFGGuide
 from ...guides.grammar.grammar import Grammar
 from ...guides.grammar.notation.reader import read_grammar
 from ...guides.grammar.shared_lexemes import warn_of_neighbours
 from ...guides.guide import Guide
-from ...guides.index import from_index, is_byte_level
 from ...guides.json_schema.json_guide import JSONGuide
 from ...guides.json_schema.reading.schema import Template
 from ...guides.phrases.ban_language import ProductGuide, banned, free_text
 from ...guides.phrases.banned import BannedPhrases
 from ...guides.phrases.phrase_guide import BanningGuide, PhraseGuide
-from ...guides.stopping import Stops, stopped
 from ...guides.table import Table
-from ...guides.thinking import ThinkingGuide
+from ...guides.thinking import Stops, ThinkingGuide, stopped
 from ...numerics.cache import Cache, forget_parts, memory_of
-from ...regex.composed import Composed
 from ...regex.patterns import compile_in_parts, compile_lexeme, compile_regex
+from ...regex.spelling import Composed
 from ...regex.syntax_tree import DIALECTS
 from ...vocabulary.vocabulary import Vocabulary
 from ..mistakes import too_deep
@@ -187,7 +185,7 @@ class CompiledTypes:
 
     def stopped(self, language: Any, ban: BannedPhrases | None, stops: Stops, *, watched: bool = False) -> Table:
         """Return the table of what :meth:`without` returns, ``None`` and ``None`` being free text, and strings end; see
-        :func:`outlines_phi.guides.stopping.stopped`.
+        :func:`outlines_phi.guides.thinking.stopped`.
         """
         table = None if language is None and ban is None else self.without(language, ban, watched=watched)
         vocabulary = self._vocabulary if table is None else table.vocabulary

@@ -22,10 +22,9 @@ from outlines.types.dsl import Alternatives, Term
 from ...errors import UnsupportedError
 from ...fidelity.probabilities import Probabilities, Probability
 from ...numerics.checks import check
-from .captures import NAME_MARK, TokenNames, beginnings, read_by
 from .output_types import TypedTerm, parts_of, to_term
 from .pydantic_schemas import PythonSchema
-from .readers import reader
+from .readers import NAME_MARK, TokenNames, beginnings, read_by, reader
 from .structural_tags import answers
 
 CHOICES = ("auto", "required", "none")

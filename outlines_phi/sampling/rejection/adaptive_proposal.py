@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...guides.guide import DEAD, DONE
-from ...lm.watch import check_interruption
+from ...lm.model import check_interruption
 from ...numerics.weights import draw, effective_size, largest_change, log_mean, log_sum, scaled
 from ...phi.state_values import EMPTY, Observed
 from ...phi.tree.tree import BoundsTree, Node

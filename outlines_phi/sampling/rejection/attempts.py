@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 
 from ...guides.guide import DEAD, DONE
-from ...lm.watch import check_interruption, current
+from ...lm.model import check_interruption, current
 from ...numerics.weights import log_sum, ratio
 from ...phi.tree.tree import BoundsTree, Node
 from ..phi_options import Effort

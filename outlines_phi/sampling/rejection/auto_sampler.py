@@ -11,11 +11,11 @@ from typing import final
 import numpy as np
 
 from ...errors import BudgetError, FidelityWarning, warn_of
-from ...lm.watch import follow
+from ...lm.model import follow
 from ...numerics.weights import log_mean
 from ...phi.estimator import doubling
 from ...phi.tree.best_first import grow_trees
-from ...phi.tree.store import TreeStore, afresh
+from ...phi.tree.evaluator import TreeStore, afresh
 from ...phi.tree.tree import Node, refuse_impossible
 from ..draws import NO_DISTANCE, Draws, Guarantee, middle
 from ..lookahead import Lookahead

@@ -13,11 +13,10 @@ from typing import Any, final
 import numpy as np
 
 from ...errors import COST, BudgetError, InterruptedDraws
-from ...lm.watch import Progress, current, follow, limited
+from ...lm.model import Progress, current, follow, limited
 from ...numerics.weights import Evidence, Wave, log_difference, log_mean, ratio
 from ...phi.tree.best_first import SHORTEST, USUAL, BestFirst, expand_usual, grow_trees, is_decided, likeliest_beside
-from ...phi.tree.evaluator import Evaluator, Pair
-from ...phi.tree.store import TreeStore, afresh
+from ...phi.tree.evaluator import Evaluator, Pair, TreeStore, afresh
 from ...phi.tree.tree import BoundsTree, Node, refuse_impossible
 from ..draws import NO_DISTANCE, Certificate, Draw, DrawCounts, Draws, Guarantee, middle
 from ..phi_options import Effort, ExactPhi

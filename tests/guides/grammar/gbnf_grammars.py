@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 
 from outlines_phi.guides.grammar.notation.lowering import GrammarRule
-from outlines_phi.regex.code_points import contains
+from outlines_phi.regex.code_automaton import contains
 from outlines_phi.regex.syntax_tree import Chars, Choice, Node, Repeat, RuleName, Sequence
 
 JSON = r"""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from outlines_phi import EmptyLanguageError
 from outlines_phi.errors import GrammarWarning
-from outlines_phi.guides.grammar.lr_tables import END, MOST_OPTIONAL, LRTables, augmented, without_empty_bodies
+from outlines_phi.guides.grammar.grammar import END, MOST_OPTIONAL, LRTables, augmented, without_empty_bodies
 from tests.guides.grammar.ansi_c import ANSI_C
 from tests.guides.grammar.definition import Earley, grammar, grammars
 from tests.guides.grammar.fixtures import words

@@ -14,7 +14,7 @@ from outlines_phi import BannedPhrases, EmptyLanguageError, GrammarError, Outlin
 from outlines_phi.automata.stops import StoppedTexts
 from outlines_phi.guides import FSMGuide, Guide, MachineGuide
 from outlines_phi.guides.phrases import banned
-from outlines_phi.guides.stopping import Stops, stopped
+from outlines_phi.guides.thinking import Stops, stopped
 from outlines_phi.testing import assert_guide
 from outlines_phi.vocabulary.special_tokens import spelling
 from tests.inner import DEAD, DONE, CompiledTypes, compile_regex, free_text

@@ -34,7 +34,7 @@ from typing_extensions import TypedDict
 
 import outlines_phi
 from outlines_phi import Generator, PhiTransformers, SchemaWarning
-from outlines_phi.guides.index import from_index
+from outlines_phi.guides.fsm import from_index
 from outlines_phi.plugin.types.pydantic_schemas import PythonSchema, term_of
 from tests.guides.walking import machine_of
 from tests.inner import JSONText, compile_regex, reader, to_core_language, to_language

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.findings import frequencies, noise_floor, total_variation
 
 from .reference import Ids, Reference
 

@@ -28,7 +28,7 @@ from outlines_phi import (
     TextConstraint,
 )
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.fidelity.comparison import frequencies
+from outlines_phi.fidelity.findings import frequencies
 from outlines_phi.fidelity.probabilities import probabilities
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD
@@ -36,7 +36,7 @@ from outlines_phi.lm import LanguageModel, SequenceTrees, TokenTrees
 from outlines_phi.lm.model import WrappedModel
 from outlines_phi.numerics.weights import log_mean
 from outlines_phi.phi import ProposalPhi
-from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi.phi.tree.evaluator import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.plugin.call import CallOptions
 from outlines_phi.plugin.session import PhiModel

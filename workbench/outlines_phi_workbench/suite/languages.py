@@ -21,7 +21,7 @@ from outlines_phi.guides.table import Table
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.plugin.types.tables import OWN
 from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
+from outlines_phi.vocabulary.vocabulary import EOS, NEVER, Partition
 
 PAIRS = (("(", ")"), ("[", "]"), ("{", "}"), ("<", ">"))  # The kinds of brackets, in the order in which they are used
 

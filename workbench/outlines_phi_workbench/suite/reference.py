@@ -18,7 +18,7 @@ from outlines_phi import BudgetError, LocalPhi, SamplingSettings, UnsupportedErr
 from outlines_phi.guides import Table
 from outlines_phi.guides.guide import DONE
 from outlines_phi.lm import LanguageModel
-from outlines_phi.lm.watch import limited
+from outlines_phi.lm.model import limited
 from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.branches import Branches
 from outlines_phi.phi.estimator import Need

@@ -20,7 +20,7 @@ from outlines_phi.guides.grammar.lexeme_automaton import NOTHING, LexemeAutomato
 from outlines_phi.guides.grammar.lexer import HELD, START, Lexer, Word
 from outlines_phi.guides.guide import DEAD as NO_STATE
 from outlines_phi.guides.guide import DONE
-from outlines_phi.vocabulary.classes import EOS
+from outlines_phi.vocabulary.vocabulary import EOS
 
 from .item_chart import ItemChart
 from .lexing import START as BEGIN

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from outlines_phi.guides import Guide
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Row
 from outlines_phi.guides.json_schema.machine.machine import Machine
-from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
+from outlines_phi.vocabulary.vocabulary import EOS, NEVER, Partition
 
 from .lexemes import Lexemes
 from .oracle import FAILED, Oracle

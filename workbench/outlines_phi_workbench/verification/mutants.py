@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from outlines_phi import OutlinesPhiError, Vocabulary
 from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides import CFGGuide, FSMGuide, Guide, JSONGuide
+from outlines_phi.guides.grammar.grammar import LRTables
 from outlines_phi.guides.grammar.lexer import NOTHING, START
-from outlines_phi.guides.grammar.lr_tables import LRTables
 from outlines_phi.guides.grammar.parser import ERROR, Parser
 from outlines_phi.guides.grammar.spanner import Spanner
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Row
-from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
+from outlines_phi.vocabulary.vocabulary import EOS, NEVER, Partition
 
 from .subject import Check, CheckFinding, Subject
 

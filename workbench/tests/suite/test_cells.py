@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from outlines_phi.fidelity.comparison import frequencies, total_variation
+from outlines_phi.fidelity.findings import frequencies, total_variation
 from outlines_phi.fidelity.plots import png
 from outlines_phi.numerics.weights import log_mean
 from outlines_phi_workbench.suite.cells import Cell, computed, drawn, ordered_groups, weighed

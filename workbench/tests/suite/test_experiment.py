@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from outlines_phi import LocalPhi, OneStepPhi, PhiTransformers, SamplingSettings, UnsupportedError
-from outlines_phi.fidelity.comparison import total_variation
+from outlines_phi.fidelity.findings import total_variation
 from outlines_phi.guides import Table
 from outlines_phi.phi import StepPhi
 from outlines_phi.phi.estimator import Need

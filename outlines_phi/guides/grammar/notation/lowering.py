@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, final
 from lark import Token, Transformer, v_args
 
 from ....errors import GrammarError, VocabularyError
-from ....regex.code_points import CodePoints
+from ....regex.code_automaton import CodePoints
 from ....regex.patterns import literal
 from ....regex.syntax_tree import Chars, Choice, Leaf, Node, Repeat, RuleName, Sequence
 from ....vocabulary.special_tokens import references

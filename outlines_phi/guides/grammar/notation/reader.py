@@ -32,8 +32,7 @@ from ....errors import GrammarError, OutlinesPhiError, UnsupportedError
 from ....format_limits import current_limits
 from ..grammar import Grammar, Production, Terminal
 from ..lexeme_automaton import automaton_of
-from .gbnf import read_gbnf
-from .scannerless import over_lexemes
+from .gbnf import over_lexemes, read_gbnf
 from .source import PRIVATE, Imports, Source, meant, special_token, with_literals
 
 MOST_WRITTEN = 100_000

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ....automata.automaton import DEAD, ByteAutomaton
 from ....regex.code_automaton import Interval, is_within
-from ....regex.composed import Composed
+from ....regex.spelling import Composed
 from ....vocabulary.kernel import UNBOUNDED
 from ..string_set import (
     BACKSLASH,

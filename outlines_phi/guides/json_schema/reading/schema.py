@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, final
 
 from ....automata.automaton import ByteAutomaton
 from ....errors import OutlinesPhiError, UnsupportedError
-from ....regex.composed import Composed
+from ....regex.spelling import Composed
 from ..formula import Formula, Path, not_too_deep, pointer_to
 from .keywords import KEYWORDS
 from .place import LeftOut, Reader

@@ -20,7 +20,7 @@ from ....automata.prefix_match import PrefixMatch
 from ....errors import COST, BudgetError, EmptyLanguageError, ModelError, OutlinesPhiError, UnsupportedError, too_small
 from ....guides.guide import Guide
 from ....guides.table import Table
-from ....lm.watch import PATIENCE, check_interruption, current, limited
+from ....lm.model import PATIENCE, check_interruption, current, limited
 from ....phi.estimator import LocalPhi, Phi
 from ....sampling.draws import NO_DISTANCE, Draw, DrawCounts, Draws, Guarantee, middle
 from ....sampling.phi_options import ExactPhi

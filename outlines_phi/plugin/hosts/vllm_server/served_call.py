@@ -19,7 +19,7 @@ from torch import Tensor
 from ....errors import OutlinesPhiError, UnsupportedError
 from ....format_limits import current_limits, limits
 from ....guides.phrases.banned import BannedPhrases
-from ....guides.stopping import Stops
+from ....guides.thinking import Stops
 from ....numerics.checks import is_count
 from ....settings import SamplingSettings
 from ....vocabulary.vocabulary import BYTES
