@@ -322,12 +322,15 @@ def test_a_limit_counts_from_the_beginning_of_the_call(clock: Callable[[float], 
             assert not call.over and call.end_of("the effort ran out") == "the effort ran out"
 
 
-def test_a_limit_begins_a_call_and_calls_within_calls_have_clocks_of_their_own(clock: Callable[[float], None]) -> None:
+def test_a_limit_without_a_call_begins_one(clock: Callable[[float], None]) -> None:
     with limited(1) as call:
         assert current() is call and not call.over
         clock(1)
         assert call.over
     assert not current().over and current() is not call
+
+
+def test_calls_within_calls_have_clocks_of_their_own(clock: Callable[[float], None]) -> None:
     with watching() as outer, limited(5):
         clock(5)
         with watching() as inner:

@@ -398,7 +398,7 @@ def test_real_schemas(name: str) -> None:
         checker.validate(json.loads(random_text(guide, random.Random(seed), 30), parse_float=number))
 
 
-PAGE = Path(__file__).parents[4] / "docs" / "output-types.md"
+PAGE = Path(__file__).parents[3] / "docs" / "output-types.md"
 
 
 def test_the_page_holds_the_tables() -> None:
