@@ -16,7 +16,7 @@ from outlines_phi.numerics import cache as cache_module
 from outlines_phi.numerics.cache import Cache, forget_parts, kept, kept_of_states, memory_of
 from outlines_phi.numerics.distributions import add_rows, draw_ahead
 from outlines_phi.numerics.weights import STRETCH, columns_at
-from tests.inner import AnswerCheck, Distributions, Exchange, Rows, at_quantiles, distributions, draw, transfers
+from tests.inner import AnswerCheck, Distributions, Exchange, Rows, at_quantiles, distributions, draw
 from tests.languages import p_value
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -170,7 +170,7 @@ MATRIX = torch.arange(12.0).reshape(4, 3)
 def travelled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The transfers so far: which way, and of how many arrays."""
     made: list[tuple[str, int]] = []
-    send, read = transfers.send, transfers.read
+    send, read = distributions.send, distributions.read
 
     def sending(device: torch.device, *arrays: Any) -> list[Tensor]:
         made.append(("to", len(arrays)))
@@ -180,8 +180,8 @@ def travelled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         made.append(("from", len(tensors)))
         return read(*tensors)
 
-    monkeypatch.setattr(transfers, "send", sending)
-    monkeypatch.setattr(transfers, "read", reading)
+    monkeypatch.setattr(distributions, "send", sending)
+    monkeypatch.setattr(distributions, "read", reading)
     return made
 
 

@@ -47,8 +47,8 @@ from tests.inner import (
     SMCSampler,
     WrappedModel,
     ahead,
+    distributions,
     preexpand,
-    transfers,
 )
 from tests.languages import LANGUAGES
 from tests.lm.gardens import SIZE, build
@@ -63,7 +63,7 @@ PLACES = ("/phi/", "/sampling/", "/numerics/", "/settings.py")
 @pytest.fixture(autouse=True)
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The processor is taken for a device whose memory the host cannot read."""
-    monkeypatch.setattr(transfers, "HOST", frozenset())
+    monkeypatch.setattr(distributions, "HOST", frozenset())
 
 
 class Transfers(TorchFunctionMode):
