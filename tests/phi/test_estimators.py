@@ -4,7 +4,7 @@ import ast
 import importlib
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -214,6 +214,20 @@ LEAST = 1e-250
 EOS_ID = VOCABULARY.eos_ids[0]
 
 
+def values_by_recursion(guide: Guide, law: Callable[[int], Sequence[float]]) -> Callable[[int, int, int], float]:
+    """Return ``h``, by naive recursion, of a state, the token before it, after which there is a law, and the tokens left."""
+
+    @cache
+    def h(state: int, u: int, left: int) -> float:
+        if state == DONE:
+            return 1.0
+        if state == DEAD or left == 0:
+            return 0.0
+        return sum(p * h(guide.advance(state, v), v, left - 1) for v, p in enumerate(law(u)))
+
+    return h
+
+
 class TestBigram:
     @languages
     @pytest.mark.parametrize("wrap", [lambda guide: guide, ManyPartitions], ids=["one partition", "two partitions"])
@@ -223,14 +237,7 @@ class TestBigram:
         guide, settings = language.table.guide, language.settings()
         after = {u: law_after(language, settings, (u,)) for u in range(1, len(VOCABULARY))}
 
-        @cache
-        def h(state: int, u: int, left: int) -> float:
-            if state == DONE:
-                return 1.0
-            if state == DEAD or left == 0:
-                return 0.0
-            return sum(after[u][v] * h(guide.advance(state, v), v, left - 1) for v in range(len(VOCABULARY)))
-
+        h = values_by_recursion(guide, after.__getitem__)
         run = run_of(language)
         seen = 0
         for step in steps(run, BigramDPPhi(floor=LEAST).begin(run)):
@@ -262,14 +269,7 @@ class TestBigram:
             among = [v for v in chosen if class_of[v] == class_of[u]] or chosen
             return sum(root[v] * after[v] for v in among) / sum(root[v] for v in among)
 
-        @cache
-        def h(state: int, u: int, left: int) -> float:
-            if state == DONE:
-                return 1.0
-            if state == DEAD or left == 0:
-                return 0.0
-            return sum(law(u)[v] * h(guide.advance(state, v), v, left - 1) for v in [0, *used])
-
+        h = values_by_recursion(guide, law)
         run = run_of(language)
         for step in steps(run, BigramDPPhi(tokens=limit, floor=LEAST).begin(run)):
             for v in used:

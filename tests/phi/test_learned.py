@@ -194,7 +194,7 @@ def test_states_have_the_same_numbers_in_every_process() -> None:
         f"vocabulary = Vocabulary.from_tokens({list(VOCABULARY.tokens)!r}, 0)\n"
         f"print(FSMGuide.from_automaton(compile_regex({WORDS.pattern!r}), vocabulary).fingerprint())\n"
     )
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[2]
     run = [sys.executable, "-c", script]
     variables = {"PYTHONHASHSEED": "1", "PYTHONPATH": str(root)}
     found = subprocess.run(run, env=variables, cwd=root, capture_output=True, text=True, check=True).stdout.strip()

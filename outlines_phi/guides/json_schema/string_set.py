@@ -330,12 +330,10 @@ SHORT = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "
 _VALUES = [{ord(f"{digit:x}"), ord(f"{digit:X}")} for digit in range(16)]
 """The hexadecimal digits, in either case."""
 
-HEX = Digit(*_VALUES)
-
-_BELOW_D, _ABOVE_D, _BELOW_SURROGATES = Digit(*_VALUES[:0xD]), Digit(*_VALUES[0xE:]), Digit(*_VALUES[:8])
-
+_HEX, _BELOW_D, _ABOVE_D = Digit(*_VALUES), Digit(*_VALUES[:0xD]), Digit(*_VALUES[0xE:])
+_BELOW_SURROGATES = Digit(*_VALUES[:8])
 _BETWEEN = [Digit([BACKSLASH]), Digit([U]), Digit(_VALUES[0xD])]
-_PAIR = [Digit(*_VALUES[8:12]), HEX, HEX, *_BETWEEN, Digit(*_VALUES[0xC:]), HEX, HEX]
+_PAIR = [Digit(*_VALUES[8:12]), _HEX, _HEX, *_BETWEEN, Digit(*_VALUES[0xC:]), _HEX, _HEX]
 """The digits of a pair of surrogates behind ``\\ud``."""
 
 
@@ -410,11 +408,11 @@ def composed_of(strings: StringSet, *, ascii: bool) -> Composed:
 
 def _in_json(spelling: Spelling, *, below: int = 0x100) -> int:
     """Return the root of the spelling of characters inside a JSON string, by bytes ``below`` one and by escapes."""
-    behind_d = [*spelling.digits(0xD000, [_BELOW_SURROGATES, HEX, HEX]), *spelling.digits(0x10000, _PAIR)]
+    behind_d = [*spelling.digits(0xD000, [_BELOW_SURROGATES, _HEX, _HEX]), *spelling.digits(0x10000, _PAIR)]
     surrogate = spelling.place(sorted(behind_d))
     firsts = [(byte, byte, surrogate) for byte in _VALUES[0xD]]
     for base, digit in ((0, _BELOW_D), (0xE000, _ABOVE_D)):
-        firsts += spelling.digits(base, [digit, HEX, HEX, HEX])
+        firsts += spelling.digits(base, [digit, _HEX, _HEX, _HEX])
     escapes = [(ord(letter), ord(letter), spelling.class_of(ord(meant))) for letter, meant in SHORT.items()]
     escapes.append((U, U, spelling.place(sorted(firsts))))
     escape = spelling.place(sorted(escapes))
