@@ -94,14 +94,14 @@ def pytest_collection() -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of a test whose parameters take turns, the combinations whose places have an odd sum are of the full run alone."""
-    places: dict[tuple[str, str], dict[int, int]] = {}
+    places: dict[tuple[str, ...], dict[tuple[int, ...], int]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("in_turn") is not None:
             total = 0
             for mark in item.iter_markers("parametrize"):
-                name = mark.args[0].split(",")[0].strip() if isinstance(mark.args[0], str) else mark.args[0][0]
-                known = places.setdefault((item.nodeid.partition("[")[0], name), {})
-                total += known.setdefault(id(item.callspec.params[name]), len(known))
+                names = mark.args[0].split(",") if isinstance(mark.args[0], str) else mark.args[0]
+                known = places.setdefault((item.nodeid.partition("[")[0], *names), {})
+                total += known.setdefault(tuple(id(item.callspec.params[name.strip()]) for name in names), len(known))
             if total % 2:
                 item.add_marker(pytest.mark.full)
 

@@ -106,6 +106,7 @@ def violations(language: Language, reader: Reader | None) -> int:
     return wrong
 
 
+@pytest.mark.in_turn
 @laws
 @readers
 def test_the_law_of_values_is_that_of_enumeration(language: Language, reader: Reader | None) -> None:

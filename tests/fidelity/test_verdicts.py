@@ -109,6 +109,7 @@ def report(law: tuple[float, float], n: int, prompts: int = 1, **options: object
     return audit_traces(traces, [f"prompt {i}" for i in range(prompts)], **{**defaults, **options})  # type: ignore[arg-type]
 
 
+@pytest.mark.in_turn
 @known
 def test_many_draws_decide_and_few_do_not(law: tuple[float, float]) -> None:
     """Power: the right verdict from 1,200 draws in each audit; of 6 draws each says that they are too few; none is wrong."""
@@ -117,6 +118,7 @@ def test_many_draws_decide_and_few_do_not(law: tuple[float, float]) -> None:
     assert set(few[:AUDITS]) == {AuditVerdict.UNDECIDED} and set(few) <= {AuditVerdict.UNDECIDED, truth(law)}
 
 
+@pytest.mark.in_turn
 @known
 @pytest.mark.parametrize("tree", [False, True], ids=["draws alone", "with their tree"])
 def test_the_number_that_is_named_is_about_enough(law: tuple[float, float], tree: bool) -> None:

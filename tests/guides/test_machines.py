@@ -222,6 +222,7 @@ def machine_of(guide: Guide) -> ByteMachine[Any]:
     return machine
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", GUIDES)
 def test_a_guide_is_its_machine_times_the_vocabulary(name: str) -> None:
     """And so is a copy, whose states may have other numbers."""

@@ -138,8 +138,9 @@ BOTH = pytest.mark.parametrize("runner", ["V1", "V2"])
 
 
 class TestLaws:
+    @pytest.mark.in_turn
     @pytest.mark.parametrize(
-        ("coin", "calls", "runner"), [(True, 1, "V1"), (True, 6, "V1"), (True, 6, "V2"), (False, 6, "V1")]
+        ("coin", "calls", "runner"), [(True, 6, "V2"), (True, 1, "V1"), (False, 6, "V1"), (True, 6, "V1")]
     )
     def test_exact_draws_have_the_conditioned_distribution(
         self, coin: bool, calls: int, small: Any, monkeypatch: pytest.MonkeyPatch
@@ -438,6 +439,7 @@ def asked(client: FakeClient, n: int) -> list[Any]:
 FOREIGN = Language("foreign", MAKES.pattern, MAKES.budget, seed=71, scale=3.0)  # the law of another adapter
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("what", ["lora_config", "is_multimodal_model", "enable_prompt_embeds", None])
 def test_no_client_turns_the_draws_of_others(what: str | None, small: Any) -> None:
     """Requests of the same tokens, name and settings with another distribution, which an engine of tokens alone has not."""

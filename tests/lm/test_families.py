@@ -271,6 +271,7 @@ UNANSWERED = {f"adapter {name}" for name in (*PROMPT_KINDS, "LILY")}
 """Adapters that may be refused; LILY's layers see what follows."""
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", CASES)
 def test_walks_are_right_or_a_typed_error(name: str) -> None:
     made, lengths = CASES[name]

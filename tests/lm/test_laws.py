@@ -108,6 +108,7 @@ def error(gardener: TreeGrowth, road: Road, shift: int = 0) -> float:
     return float(found.abs().max())
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("seed", [1, 2])
 def test_every_node_is_evaluated_as_its_own_sequence_and_what_is_wrong_is_refused(road: Road, seed: int) -> None:
     assert check_language_model(road, reference=road.law, tolerance=2 * NATS, seed=seed).nodes > 100

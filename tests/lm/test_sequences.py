@@ -247,6 +247,7 @@ def test_every_node_is_read_as_its_sequence(made: Callable[[], InCells | InEngin
         assert not lm.engine.open and not len(lm.sessions)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", DRAWN)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_rooms(kind: str, seed: int) -> None:

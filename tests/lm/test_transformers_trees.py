@@ -127,6 +127,7 @@ def in_bfloat16(name: str, attention: str) -> tuple[list, list, list]:
     return [logits for _, logits in gardener.history], plain, reference
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("name", "attention"), CASES)
 def test_packed_bfloat16_is_as_near_to_float32_as_plain_bfloat16(name: str, attention: str) -> None:
     packed, plain, reference = in_bfloat16(name, attention)

@@ -95,6 +95,7 @@ EXACT = [(name, door, "exact") for name, (_, doors) in ROADS.items() for door in
 CONTROLS = [(name, door) for name, (_, doors) in ROADS.items() for door in doors[::2]]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("name", "door", "phi"), [*EXACT, *AUTO], ids=lambda value: getattr(value, "__name__", value))
 def test_texts_of_every_road_have_the_law(
     name: str, door: Door, phi: str, fresh: PhiTransformers, laws: dict[str, dict[str, float]], guesser: Guesser
@@ -104,6 +105,7 @@ def test_texts_of_every_road_have_the_law(
     assert bool(guesser.proposed) == ("drafted" in name)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("name", "door"), CONTROLS, ids=lambda value: getattr(value, "__name__", value))
 def test_masked_texts_fail_the_same_test(
     name: str, door: Door, model: PhiTransformers, laws: dict[str, dict[str, float]], guesser: Guesser

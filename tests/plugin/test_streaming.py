@@ -113,6 +113,7 @@ class TestTheTextOfACall:
             batch = afresh(fresh.batch, [prompt, "no"], output_type, **more)
             assert await afresh(fresh.abatch, [prompt, "no"], output_type, **more) == batch
 
+    @pytest.mark.in_turn
     @pytest.mark.parametrize(
         "options",
         [

@@ -136,6 +136,7 @@ def same(one: Draws, other: Draws) -> bool:
     )
 
 
+@pytest.mark.in_turn
 @rows
 def test_accounts_are_those_of_the_model_and_change_nothing(name: str, made: Made, language: Any) -> None:
     check(made, language.request(N, seed=5))

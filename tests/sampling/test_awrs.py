@@ -314,6 +314,7 @@ def goodness(dtype: torch.dtype, sampler: Sampler, n: int = 300) -> float:
     return pooled_p_value((one.draws(sampler, n), one.reference.mu) for one in cold(dtype))
 
 
+@pytest.mark.in_turn
 @in_every_precision
 @pytest.mark.parametrize(
     "sampler",

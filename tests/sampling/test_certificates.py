@@ -115,6 +115,7 @@ def certifications(case: int) -> list[Certification]:
     return [certification(*CASES[case][:1], seed, *CASES[case][1:]) for seed in range(REPEATS)]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("case", range(len(CASES)), ids=lambda case: f"{CASES[case][0]} {CASES[case][1]}")
 def test_certificates_hold_at_their_rate(case: int) -> None:
     """At 80 %: of 50 certificates, reached or not, at most 10 state less than the true distance; and they are worth something."""

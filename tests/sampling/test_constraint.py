@@ -191,6 +191,7 @@ def test_masked_draws_fail_the_same_test(language: Language, constraint: Constra
     assert p_value(ids(draws), reference(language, constraint)[1]) < ALPHA / len(EXACT)
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("grown")
 @pytest.mark.parametrize("constraint", [Merged(), Merged(even=True)], ids=["early", "late"])
 @pytest.mark.parametrize("language", [WORDS, LOOP], ids=str)

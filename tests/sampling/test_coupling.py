@@ -388,6 +388,7 @@ class Read:
         return self.known[sequence]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["qwen3", "mistral", "gemma3"])
 @given(seed=st.integers(0, 2**10), length=st.integers(1, 5), rounds=st.integers(0, 5), sampled=st.booleans())
 @settings(max_examples=6, deadline=None)

@@ -219,6 +219,7 @@ def test_bounds_hold_and_draws_know_their_probability(name: str, language: Langu
         assert draw.log_p == pytest.approx(reference.log_p[draw.token_ids], abs=1e-9)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.full)], ids=["one batch", "every batch"])
 @roads(*SAMPLERS, *OTHERS)
 def test_nothing_outside_the_language_is_returned(name: str, every: bool, road: str) -> None:
@@ -271,6 +272,7 @@ def test_truncation_can_fail_a_trajectory_and_the_mean_counts_it() -> None:
     assert abs(w.mean() - phi) < 4 * error and w.sum() / len(draws) - phi > 4 * error
 
 
+@pytest.mark.in_turn
 @roads(*SAMPLERS, *OTHERS)
 def test_a_draw_is_that_of_its_seed_whatever_is_drawn_beside_it(name: str, road: str) -> None:
     sampler, language = (SAMPLERS | OTHERS)[name](), LANGUAGES[1]

@@ -375,6 +375,7 @@ def ground(table: Table, budget: int, log_p: np.ndarray) -> WindowTree:
     return WindowTree(PhraseWindows(table, Renewal(16)), table.start, budget, Branch(-1, -1, 0, log_p), 0)
 
 
+@pytest.mark.in_turn
 @cases
 @pytest.mark.parametrize("coarseness", [0.05, 0.25, 1.0])
 def test_the_estimate_of_a_window_is_unbiased(case: Banned, coarseness: float, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,7 @@ def z_score(draws: Draws, phi: float) -> float:
     return abs(z(np.exp(draws.log_w), phi))
 
 
+@pytest.mark.in_turn
 @options
 @pytest.mark.parametrize("language", [WORDS, BOTTLENECK, LISTED], ids=str)
 def test_evidence_is_unbiased_and_weights_correct_picks_and_populations(option: SMC, language: Language) -> None:
@@ -98,6 +99,7 @@ def test_the_same_test_fails_for_wrong_evidence(mutant: str, monkeypatch: pytest
     assert z_score(draw(language, option, RUNS, seed=11), phi) > 6
 
 
+@pytest.mark.in_turn
 @languages
 def test_variance_without_resampling_is_that_of_a_mean_of_independent_weights(language: Language) -> None:
     reference = language.reference()

@@ -253,6 +253,7 @@ LANGUAGES = (
 )  # fmt: skip
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("language", LANGUAGES, ids=str)
 def test_answers_have_their_law_given_free_thoughts_and_masked_ones_have_not(language: Thoughts) -> None:
     draws = language.drawn("exact")

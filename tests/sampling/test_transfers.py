@@ -143,6 +143,7 @@ def transfers_of(sampler: Sampler, request: Request) -> tuple[Counter[str], int]
     return mode.counts, draws[0].counts.calls
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("rows", [1, 20])
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_model_call_takes_one_read_and_one_upload(name: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,7 @@ def assert_agrees(lexer: Lexer, reference: LongestMatch, length: int) -> None:
         assert end == (None if ending is None else emitted + ending) and lexer.can_end[state] == (end is not None), text
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", LEXERS)
 def test_every_short_word(name: str) -> None:
     terminals, alphabet, held = LEXERS[name]

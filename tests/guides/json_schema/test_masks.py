@@ -153,6 +153,7 @@ def test_templates(name: str) -> None:
     assert sum(1 for seed in range(4) for _ in walk(guide, random.Random(seed), 10, b"[]<")) > 4
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", [name for name in LISTED if name != "siblings in draft 7"])
 def test_texts_within_any_budget_are_valid(name: str) -> None:
     check = validator(LISTED[name]).validate

@@ -51,6 +51,7 @@ def of_draft(draft: str, document: dict[str, Any]) -> dict[str, Any]:
     return {"$schema": DRAFTS[draft], **document} if DRAFTS[draft] else document
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("draft", DRAFTS)
 @pytest.mark.parametrize("keyword", SAID)
 def test_a_keyword_says_what_it_says_in_the_draft(keyword: str, draft: str) -> None:
@@ -132,6 +133,7 @@ def connected(one: Any, other: Any, rng: random.Random) -> dict[str, Any]:
     )  # fmt: skip
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("part", range(6))
 def test_pairs_of_keywords_under_every_connective(part: int) -> None:
     other_drafts = ("ef", "additionalItems")

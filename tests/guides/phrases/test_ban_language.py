@@ -87,6 +87,7 @@ CASES: list[tuple[Vocabulary, str | None, BannedPhrases]] = [
 ]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("vocabulary", "pattern", "phrases"), CASES, ids=lambda given: str(getattr(given, "names", given))
 )

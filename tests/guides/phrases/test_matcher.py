@@ -189,6 +189,7 @@ def test_equal_classes_of_bytes_act_alike(matcher: PhraseMatcher) -> None:
         assert (after == after[first][matcher.byte_class]).all()
 
 
+@pytest.mark.in_turn
 def test_texts_without_a_phrase_are_those_of_its_futures(matcher: PhraseMatcher) -> None:
     automaton, outcomes = automaton_of(matcher), set()
 
@@ -202,6 +203,7 @@ def test_texts_without_a_phrase_are_those_of_its_futures(matcher: PhraseMatcher)
     assert outcomes == {True, False}
 
 
+@pytest.mark.in_turn
 def test_states_of_one_future_complete_the_same(matcher: PhraseMatcher) -> None:
     rng = np.random.default_rng(2)
     alphabet = np.frombuffer(b"abc A\xe2\x84\xaa", dtype=np.uint8)

@@ -238,6 +238,7 @@ FAITHFUL = ("regex", "literal", "enum", "number")
 """Types over ASCII whose members stock Outlines keeps on any vocabulary, so that its own generators are compared."""
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("name", "call"),
     [*((name, "sampling") for name in TYPES), *((name, call) for name in FAITHFUL for call in [*CALLS][1:])],

@@ -292,6 +292,7 @@ def test_the_language_is_that_of_outlines_core(output_type: Any) -> None:
     assert difference(compile_regex(to_core_language(output_type)), theirs) is None
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("label", "output_type"),
     [c[:2] for c in CASES if c[0] not in HANGS | REFUSED_THERE],

@@ -132,6 +132,7 @@ def accepted(document: Any, text: str) -> bool:
     return bool(matcher.accept_string(text) and matcher.is_completed())
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("choice", ["auto", "required", "f"])
 @pytest.mark.parametrize("family", BUILDERS)
 def test_texts_are_those_of_the_structural_tag_that_xgrammar_builds(family: str, choice: str) -> None:
