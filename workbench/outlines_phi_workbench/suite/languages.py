@@ -7,41 +7,34 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal, final
 
-import numpy as np
 from pydantic import BaseModel, Field
 
-from outlines_phi import EmptyLanguageError, Vocabulary
-from outlines_phi.automata.automaton import ByteAutomaton, explored
-from outlines_phi.automata.lift import FIRST, Transformations
+from outlines_phi import Vocabulary
+from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.plugin.types.tables import OWN
+from outlines_phi.regex.code_automaton import CodeAutomaton
 from outlines_phi.regex.patterns import compile_regex
-from outlines_phi.vocabulary.vocabulary import EOS, NEVER, Partition
+from outlines_phi.regex.spelling import spelled, utf8
 
 PAIRS = (("(", ")"), ("[", "]"), ("{", "}"), ("<", ">"))  # The kinds of brackets, in the order in which they are used
+BEYOND = 0x10000  # The first character behind the plane that has the surrogates, which are none
 
 
-def dyck(kinds: int, length: int, *, exactly: bool) -> ByteAutomaton:
-    """Return the automaton of balanced words of ``length`` brackets, or at most that, of 1 to 4 ``kinds``; not empty."""
-    pairs = PAIRS[:kinds]
-
-    def steps(place: tuple[str, int]) -> list[tuple[str, int] | None]:
-        """Return the place after each bracket: the closing ones that are due, and how many brackets are left."""
-        due, left = place
-        opened = [(due + closing, left - 1) if len(due) + 2 <= left else None for _, closing in pairs]
-        closed = [(due[:-1], left - 1) if due.endswith(closing) else None for _, closing in pairs]
-        return [after for both in zip(opened, closed, strict=True) for after in both]
-
-    places, after = explored([("", length)], steps)
-    targets = np.zeros((len(after), 256), dtype=np.int32)
-    targets[:, [ord(bracket) for pair in pairs for bracket in pair]] = after
-    ends = [not due and (left == 0 if exactly else left < length) for due, left in places]
-    return ByteAutomaton.from_table(targets, np.array([False, *ends])).trim()
+@cache
+def dyck(kinds: int, length: int) -> str:
+    """Return a regular expression of the balanced words of ``length`` brackets, an even number, of 1 to 4 ``kinds``."""
+    words = (
+        f"{re.escape(opening)}{dyck(kinds, inner)}{re.escape(closing)}{dyck(kinds, length - 2 - inner)}"
+        for inner in range(0, length, 2)
+        for opening, closing in PAIRS[:kinds]
+    )
+    return f"({'|'.join(words)})" if length else ""
 
 
 def of_single_bytes(automaton: ByteAutomaton, vocabulary: Vocabulary) -> FSMGuide:
@@ -49,37 +42,22 @@ def of_single_bytes(automaton: ByteAutomaton, vocabulary: Vocabulary) -> FSMGuid
 
     The model's distribution is as it is; other tokenizations are outside the language.
     """
-    single = tuple(token if len(token) == 1 else b"" for token in vocabulary.tokens)
-    guide = FSMGuide.from_automaton(automaton, replace(vocabulary, tokens=single))
-    # The automaton knows too many tokenizations.
-    return replace(guide, vocabulary=vocabulary, automaton=None)
+    return _respelled(automaton, vocabulary, (token if len(token) == 1 else b"" for token in vocabulary.tokens))
 
 
 def of_sequences(members: Iterable[Sequence[int]], vocabulary: Vocabulary) -> FSMGuide:
-    """Return the guide of some token sequences, given without their end: the least automaton."""
-    sequences = frozenset(map(tuple, members))
-    used = sorted(set().union(*sequences))
+    """Return the guide of some token sequences, given without their end: of texts in which each token is a character."""
+    letters = [chr(BEYOND + token) for token in range(len(vocabulary))]
+    texts = CodeAutomaton.of_values("".join(map(letters.__getitem__, ids)) for ids in members)
+    spelling = (b"" if token in vocabulary.eos_ids else letter.encode() for token, letter in enumerate(letters))
+    return _respelled(spelled(texts, utf8), vocabulary, spelling)
 
-    def steps(rests: frozenset[tuple[int, ...]]) -> list[frozenset[tuple[int, ...]] | None]:
-        """Return the rests behind each token: prefixes that are continued alike are one place."""
-        after: dict[int, set[tuple[int, ...]]] = {}
-        for token, *rest in filter(None, rests):
-            after.setdefault(token, set()).add(tuple(rest))
-        return [frozenset(after[token]) if token in after else None for token in used]
 
-    if not sequences:
-        raise EmptyLanguageError("A language of no token sequences was given; give at least one.")
-    places, targets = explored([sequences], steps)
-    classes, source = np.nonzero(targets.T)
-    offsets = np.append(0, np.cumsum(np.bincount(classes, minlength=len(used))))
-    moves = Transformations(offsets, source.astype(np.int32), targets[source, classes])
-    class_of = np.full(len(vocabulary), NEVER, dtype=np.int32)
-    class_of[used] = np.arange(FIRST, FIRST + len(used))
-    class_of[list(vocabulary.eos_ids)] = EOS
-    accepting = np.array([False, *(() in rests for rests in places)])
-    guide = FSMGuide.from_moves(vocabulary, Partition(class_of, FIRST + len(used)), moves, accepting, 1)
-    assert guide is not None
-    return guide
+def _respelled(automaton: ByteAutomaton, vocabulary: Vocabulary, tokens: Iterable[bytes]) -> FSMGuide:
+    """Return the guide of the texts of ``automaton`` if ``tokens`` were the bytes of the tokens."""
+    guide = FSMGuide.from_automaton(automaton, replace(vocabulary, tokens=tuple(tokens)))
+    # The automaton knows other tokenizations.
+    return replace(guide, vocabulary=vocabulary, automaton=None)
 
 
 Build = Callable[[PhiModel], Table]  # Compiles what is allowed over the tokens of a model
@@ -152,15 +130,18 @@ def painted() -> list[str]:
     return [json.dumps({"name": name, "age": age, "colour": colour}) for name, age, colour in fields]
 
 
-def _dyck(name: str, prompt: str, kinds: int, length: int, exactly: bool, *, single: bool = False) -> Language:
-    def table(model: PhiModel) -> Table:
-        return Table(spelled(dyck(kinds, length, exactly=exactly), model.lm.vocabulary))
+def matching(pattern: str, *, single: bool = False) -> Build:
+    """Return the language of a regular expression in all tokenizations, or in ``single`` bytes alone."""
+    guide = of_single_bytes if single else FSMGuide.from_automaton
+    return lambda model: Table(guide(compile_regex(pattern), model.lm.vocabulary))
 
-    spelled = of_single_bytes if single else FSMGuide.from_automaton
+
+def _dyck(name: str, prompt: str, kinds: int, length: int, exactly: bool, *, single: bool = False) -> Language:
+    pattern = "|".join(dyck(kinds, each) for each in range(length if exactly else 2, length + 1, 2))
     title = (
         f"Dyck-{kinds} of {'' if exactly else 'up to '}{length} brackets, {'one-bracket' if single else 'BPE'} tokens"
     )
-    return Language("brackets", name, title, prompt, table, length + 1)
+    return Language("brackets", name, title, prompt, matching(pattern, single=single), length + 1)
 
 
 def _typed(family: str, name: str, title: str, prompt: str, output_type: Any, budget: int | None = None) -> Language:
@@ -170,10 +151,7 @@ def _typed(family: str, name: str, title: str, prompt: str, output_type: Any, bu
 
 
 def _regex(family: str, name: str, title: str, prompt: str, pattern: str, budget: int) -> Language:
-    def table(model: PhiModel) -> Table:
-        return Table(FSMGuide.from_automaton(compile_regex(pattern), model.lm.vocabulary))
-
-    return Language(family, name, f"{title}, all tokenizations", prompt, table, budget)
+    return Language(family, name, f"{title}, all tokenizations", prompt, matching(pattern), budget)
 
 
 def _listed(family: str, name: str, title: str, prompt: str, texts: Callable[[], list[str]]) -> Language:
@@ -182,14 +160,11 @@ def _listed(family: str, name: str, title: str, prompt: str, texts: Callable[[],
     )
 
 
-def _spelled(model: PhiModel) -> Table:
-    return Table(of_single_bytes(compile_regex("|".join(map(re.escape, orders()))), model.lm.vocabulary))
-
-
 BRACKETS, STORY = "Brackets: ", "Character: Aria is a brave elf. Story: "
 ORDER, QUESTION = "Order: green tea for Nora. JSON: ", "Question: is the bakery open on Sunday? Answer: "
 CHARACTER = "New character: Aria. JSON: "
 BAKER, TEACHER = "Person: Nora is a baker. ", "Person: Nora is a teacher. JSON: "
+ONE_ORDER = matching("|".join(map(re.escape, orders())), single=True)
 DATE = "-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
 
 SUITE = (
@@ -205,7 +180,7 @@ SUITE = (
     _typed("finite JSON", "json-flag", "one bool", ORDER, Paid, 32),
     _listed("finite JSON", "json-order", "enum, 1 to 9, bool", ORDER, orders),
     _listed("finite JSON", "json-order-off", "the same off-prompt", QUESTION, orders),
-    Language("finite JSON", "json-order-single", "the same on-prompt, one-byte tokens", ORDER, _spelled, 96),
+    Language("finite JSON", "json-order-single", "the same on-prompt, one-byte tokens", ORDER, ONE_ORDER, 96),
     _typed("finite JSON", "json-character", "two enums and a bool", CHARACTER, CharacterRecord, 128),
     _regex("literals", "answer", "yes or no", QUESTION, "yes|no", 8),
     _regex("literals", "roles", "6 roles", "Character: Aria is a brave elf. Role: ", "|".join(ROLES), 32),

@@ -1,16 +1,19 @@
 """The languages of the suite, against lists of their words; and the model that they are measured with."""
 
 import itertools
+from functools import reduce
 
 import pytest
 import torch
 
-from outlines_phi import EmptyLanguageError
+from outlines_phi import EmptyLanguageError, PhiTransformers
+from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides import FSMGuide
 from outlines_phi.lm import TableModel
+from outlines_phi.regex.patterns import compile_regex
 from outlines_phi.testing import assert_guide, check_language_model
 from outlines_phi_workbench.suite.experiment import RecordedModel
-from outlines_phi_workbench.suite.languages import dyck, of_sequences, of_single_bytes
+from outlines_phi_workbench.suite.languages import SUITE, dyck, of_sequences, of_single_bytes
 from tests.guides.walking import ended
 from tests.languages import VOCABULARY
 
@@ -21,15 +24,20 @@ def is_balanced(word: str) -> bool:
     return not word
 
 
-@pytest.mark.parametrize(("kinds", "length", "exactly"), [(1, 6, True), (1, 8, False), (2, 4, True), (2, 6, False)])
-def test_dyck_words_are_the_balanced_ones(kinds: int, length: int, exactly: bool) -> None:
-    lengths = [length] if exactly else range(1, length + 1)
-    words = {"".join(word) for n in lengths for word in itertools.product("()[]"[: 2 * kinds], repeat=n)}
-    assert {word.decode() for word in dyck(kinds, length, exactly=exactly).members()} == set(filter(is_balanced, words))
+@pytest.mark.parametrize(("name", "least"), [("dyck1-8", 8), ("dyck1-upto8", 2), ("dyck2-upto6", 2)])
+def test_dyck_words_are_the_balanced_ones(name: str, least: int, model: PhiTransformers) -> None:
+    language = next(language for language in SUITE if language.name == name)
+    assert language.budget is not None
+    alphabet = "()[]"[: 2 * int(name[4])]
+    lengths = range(least, language.budget)
+    words = {"".join(word) for n in lengths for word in itertools.product(alphabet, repeat=n)}
+    automaton = language.table(model).guide.machine
+    assert isinstance(automaton, ByteAutomaton)
+    assert {word.decode() for word in automaton.members()} == set(filter(is_balanced, words))
 
 
 def test_single_bytes_spell_a_text_in_one_way() -> None:
-    automaton = dyck(1, 4, exactly=True)
+    automaton = compile_regex(dyck(1, 4))
     single = of_single_bytes(automaton, VOCABULARY)
     assert single.vocabulary is VOCABULARY and single.automaton is None
     assert ended(single, 4) == {(9, 9, 10, 10), (9, 10, 9, 10)}
@@ -45,8 +53,9 @@ def test_listed_sequences_are_the_language(sequences: list[tuple[int, ...]]) -> 
 
 def test_prefixes_that_are_continued_alike_share_a_state() -> None:
     words = list(itertools.product((1, 2, 3, 5), repeat=3))
-    assert len(of_sequences(words, VOCABULARY)) == 2 + 4  # dead and done, and a state per length
-    with pytest.raises(EmptyLanguageError, match="at least one"):
+    guide = of_sequences(words, VOCABULARY)
+    assert len({reduce(guide.advance, word[:end], guide.start) for word in words for end in range(4)}) == 4  # lengths
+    with pytest.raises(EmptyLanguageError, match="allows no text at all"):
         of_sequences([], VOCABULARY)
 
     inner = TableModel.random(VOCABULARY, seed=3, max_length=5)
