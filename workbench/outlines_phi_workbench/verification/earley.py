@@ -3,57 +3,38 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outlines_phi.automata.byte_machine import closure
 from outlines_phi.guides.grammar.grammar import Grammar
 
+from .item_chart import ChartItem, ItemChart
 from .lexing import EmittedWords, Word
-
-
-class EarleyItem(NamedTuple):
-    """A production that was begun at ``origin``, with as much of its body behind it as ``dot`` says."""
-
-    production: int
-    dot: int
-    origin: int
 
 
 @final
 class Earley:
-    """Earley's recognizer (1970), with the correction for empty productions of Aycock and Horspool (2002).
-
-    The sets of a word are those of its beginning and one more; they are kept by word.
-    """
+    """Earley's recognizer (1970): the chart whose places are words, each of which leads to those with one more terminal."""
 
     def __init__(self, grammar: Grammar) -> None:
         self.grammar = grammar
-        self.bodies = [production.body for production in grammar.productions]
-        self.heads = [production.head for production in grammar.productions]
-        self.empty = set[int]()
-        while more := {p.head for p in grammar.productions if self.empty.issuperset(p.body)} - self.empty:
-            self.empty |= more
-        first = [EarleyItem(number, 0, 0) for number in self.grammar.by_head.get(grammar.start, ())]
-        self._sets: dict[Word, frozenset[EarleyItem]] = {(): self._complete((), first)}
+        self.chart = ItemChart(grammar, lambda word: {})
+        self.chart.begin(())
+        self._sets: dict[Word, list[ChartItem]] = {(): list(self.chart.reasons)}
         self._same: dict[Word, Word] = {}
         self._first: dict[object, Word] = {}
 
-    def items(self, word: Word) -> frozenset[EarleyItem]:
+    def items(self, word: Word) -> list[ChartItem]:
         """Return the last set of ``word``: empty if the items before it have no use for its last terminal."""
         if word not in self._sets:
-            self._sets[word] = self._complete(word, self._over(word[-1], self.items(word[:-1])))
+            self._sets[word] = self.chart.read(self.items(word[:-1]), word[-1], word)
         return self._sets[word]
 
     def derives(self, word: Word) -> bool:
         """Return True if the start symbol derives ``word``."""
-        return (not word and self.grammar.start in self.empty) or any(
-            item.origin == 0 and self.heads[item.production] == self.grammar.start and self.next_symbol(item) is None
-            for item in self.items(word)
-        )
+        return ChartItem(-1, 1, (), word) in self.items(word)
 
     def survives(self, word: Word) -> bool:
         """Return True if no terminal of ``word`` is out of place; in a reduced grammar, if it begins a derived word."""
@@ -65,32 +46,10 @@ class Earley:
         What matters of a set is which items still need something, each with what matters of the set where it began.
         """
         if word not in self._same:
-            waiting = (item for item in self.items(word) if item.dot and self.next_symbol(item) is not None)
-            needs = frozenset((p, d, self.canonical(word[:o]) if o < len(word) else None) for p, d, o in waiting)
+            waiting = (item for item in self.items(word) if item.dot and self.chart.needs(item)[1])
+            needs = frozenset((p, d, self.canonical(o) if o != word else None) for p, d, o, _ in waiting)
             self._same[word] = self._first.setdefault((self.derives(word), self.survives(word), needs, not word), word)
         return self._same[word]
-
-    def next_symbol(self, item: EarleyItem) -> int | None:
-        """Return the symbol after the dot."""
-        body = self.bodies[item.production]
-        return body[item.dot] if item.dot < len(body) else None
-
-    def _over(self, symbol: int, items: Iterable[EarleyItem]) -> list[EarleyItem]:
-        """Return the items that need ``symbol`` next, behind it."""
-        return [EarleyItem(p, d + 1, o) for p, d, o in items if self.bodies[p][d : d + 1] == (symbol,)]
-
-    def _complete(self, word: Word, items: Sequence[EarleyItem]) -> frozenset[EarleyItem]:
-        here = len(word)
-
-        def further(item: EarleyItem) -> list[EarleyItem]:
-            if (symbol := self.next_symbol(item)) is not None:
-                passed = self._over(symbol, [item]) if symbol in self.empty else []
-                return [*passed, *(EarleyItem(number, 0, here) for number in self.grammar.by_head.get(symbol, ()))]
-            # What was begun here is complete without a terminal: its head is empty, and was passed.
-            before = self._sets[word[: item.origin]] if item.origin < here else ()
-            return self._over(self.heads[item.production], before)
-
-        return frozenset(closure(items, further))
 
 
 States = frozenset[int]
@@ -106,6 +65,9 @@ class RegularCompletion:
 
     def __init__(self, earley: Earley, words: EmittedWords) -> None:
         self._earley = earley
+        self._empty = set[int]()  # nonterminals that derive the empty word
+        while more := {p.head for p in earley.grammar.productions if self._empty.issuperset(p.body)} - self._empty:
+            self._empty |= more
         read = [(t, place, there) for place, _ in enumerate(words.all) for t, there in words.each(place)]  # it grows
         self._ends = frozenset(words.closing)
         self._landing = np.unique([there for _, _, there in read]).astype(np.int64)
@@ -124,9 +86,8 @@ class RegularCompletion:
     def completable(self, word: Word) -> States:
         """Return the places from which some words ``v`` lead to an end such that ``word + v`` is a derived word."""
         if word not in self._answers:
-            items = [item for item in self._earley.items(word) if item.dot or item.origin == len(word) == 0]
-            before = (self._before(self._earley.bodies[item.production][item.dot :], word, item) for item in items)
-            self._answers[word] = frozenset().union(*before)
+            items = [item for item in self._earley.items(word) if item.dot or item.origin == word == ()]
+            self._answers[word] = frozenset().union(*map(self._before, items))
         return self._answers[word]
 
     def _after(self, word: Word) -> dict[int, States]:
@@ -135,30 +96,30 @@ class RegularCompletion:
             # Items that were begun here are completed by what is found so far.
             found = self._contexts[word] = defaultdict(frozenset)
             if not word:
-                found[self._earley.grammar.start] = self._ends
+                found[self._earley.chart.root] = self._ends
             before = None
             while before != (before := dict(found)):
                 for item in self._earley.items(word):
-                    if (symbol := self._earley.next_symbol(item)) is not None:
-                        rest = self._earley.bodies[item.production][item.dot + 1 :]
-                        found[symbol] |= self._before(rest, word, item)
+                    if rest := self._earley.chart.needs(item)[1]:
+                        found[rest[0]] |= self._before(item, passed=1)
         return self._contexts[word]
 
-    def _before(self, symbols: Word, word: Word, item: EarleyItem) -> States:
-        """Return the places from which ``symbols`` lead to where the whole is completed once the head of ``item`` is."""
-        states = self._after(word[: item.origin])[self._earley.heads[item.production]]
-        for symbol in reversed(symbols):
+    def _before(self, item: ChartItem, passed: int = 0) -> States:
+        """Return the places from which what an item needs, some symbols ``passed``, leads to where the whole is completed."""
+        head, rest = self._earley.chart.needs(item)
+        states = self._after(item.origin)[head]
+        for symbol in reversed(rest[passed:]):
             if (key := (symbol, states)) not in self._steps:
                 into = self._matrices[symbol][:, np.isin(self._landing, list(states))].any(axis=1)
                 before = frozenset(np.flatnonzero(into).tolist())
-                self._steps[key] = before | states if symbol in self._earley.empty else before
+                self._steps[key] = before | states if symbol in self._empty else before
             states = self._steps[key]
         return states
 
     def _product(self, body: Word) -> NDArray[np.bool_]:
         product, is_empty = np.zeros_like(self._matrices[0]), True
         for symbol in body:
-            matrix, may_be_empty = self._matrices[symbol], symbol in self._earley.empty
+            matrix, may_be_empty = self._matrices[symbol], symbol in self._empty
             after = (product.astype(np.float32) @ matrix[self._landing].astype(np.float32)) > 0
             after |= matrix if is_empty else False
             product = after | product if may_be_empty else after
