@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
-from torch import Tensor
-
 from outlines_phi import (
     SMC,
     AutoPhi,
@@ -20,7 +18,7 @@ from outlines_phi import (
     UnsupportedError,
 )
 from outlines_phi.guides import Table
-from outlines_phi.phi import Estimate, Prefixes, ProposalPhi, SampledRun, StepPhi
+from outlines_phi.phi import Estimate, ProposalPhi, SampledRun
 from outlines_phi.phi.estimator import Need, Phi
 from outlines_phi.plugin.call import ESTIMATORS
 from outlines_phi.sampling.ancestral import AncestralSampler
@@ -43,28 +41,16 @@ class PractisedPhi(ProposalPhi):
     needs: ClassVar[frozenset[Need]] = LearnedPhi.needs
 
     def __init__(self) -> None:
-        self._learned: dict[tuple[Table, tuple[int, ...]], LearnedPhi] = {}
+        self._learned: dict[tuple[Table, tuple[int, ...]], StateValues] = {}
 
     def begin(self, run: SampledRun) -> Estimate:
         key = run.table, run.prompts[0]
         if key not in self._learned:
-            phi = self._learned[key] = LearnedPhi(StateValues())
+            values = self._learned[key] = StateValues()
             settings = replace(run.settings, seed=0, max_new_tokens=run.budgets[0])
             request = Request(lm=run.lm, table=run.table, prompts=[run.prompts[0]], settings=settings, n=PRACTICE)
-            AncestralSampler(phi).sample(request)
-        return PractisedEstimate(self._learned[key], run.table)
-
-
-@final
-@dataclass(frozen=True)
-class PractisedEstimate(Estimate):
-    """Learned values that do not change."""
-
-    phi: LearnedPhi
-    table: Table
-
-    def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
-        return StepPhi.scores(self.phi, log_p, self.table, prefixes.states, prefixes.remaining)
+            AncestralSampler(LearnedPhi(values)).sample(request)
+        return LearnedPhi(self._learned[key].copy()).begin(run)
 
 
 @final
