@@ -58,8 +58,8 @@ def text_name(text: bytes) -> str:
     return "".join(map(shown, text.decode(errors="backslashreplace")))
 
 
-class Fault(NamedTuple):
-    """The reason that no member of the language goes on with a byte, or ends.
+class Refusal(NamedTuple):
+    """The reason that no member of the language goes on with a byte behind ``read``, which begins one, or ends there.
 
     ``kind`` is what refuses: ``language``, ``end``, ``budget`` or ``vocabulary``; ``what`` the state.
     """
@@ -67,6 +67,7 @@ class Fault(NamedTuple):
     kind: str
     what: str
     because: str  # a sentence
+    read: str = ""  # of the token that is masked
 
 
 class TextPlace(NamedTuple):
@@ -74,15 +75,6 @@ class TextPlace(NamedTuple):
 
     state: int
     remaining: int
-
-
-class Refusal(NamedTuple):
-    """The reason that a token is masked: ``fault`` at a byte of it, behind ``read``, which is still the beginning of a member."""
-
-    token: int
-    text: str
-    fault: Fault
-    read: str = ""
 
 
 class TokenGroup(NamedTuple):
@@ -154,17 +146,15 @@ class Inspected:
         end = token == self.vocabulary.eos_ids[0]
         if not text and not end:
             because = "No guide allows an id without bytes; all ends of sequence count as the first one."
-            return Refusal(token, name, Fault("vocabulary", "an id that writes nothing", because))
-        if end and (no_end := self.no_end(at.state)) is not None:
-            return Refusal(token, name, no_end)
-        if not end and (found := self.fault(at.state, text)) is not None:
-            return Refusal(token, name, found[0], text_name(text[: found[1]]))
+            return Refusal("vocabulary", "an id that writes nothing", because)
+        if (found := self.no_end(at.state) if end else self.fault(at.state, text)) is not None:
+            return found
         if target == DEAD:
             because = "Bytes go on behind it, and no tokens write them to the end."
-            return Refusal(token, name, Fault("vocabulary", "the vocabulary", because), name)
+            return Refusal("vocabulary", "the vocabulary", because, name)
         needed, left = self.guide.min_tokens(target), at.remaining - 1
         because = f"The shortest end takes {needed} more tokens after it, and the limit leaves {left}."
-        return Refusal(token, name, Fault("budget", "the limit of tokens", because), name)
+        return Refusal("budget", "the limit of tokens", because, name)
 
     def walk(self, ids: Sequence[int]) -> list[TextStep]:
         """Return the steps of the tokens ``ids``, up to the first that is masked."""
@@ -183,19 +173,19 @@ class Inspected:
         led = _grouped(zip(moves.targets.tolist(), moves.tokens.tolist(), strict=True))
         masked = np.flatnonzero(~mask)
         masked = masked[:: -(-len(masked) // LOOKED_AT) or 1]
-        found = [refusal for token in masked.tolist() if (refusal := self.why_masked(at, token)) is not None]
-        refused = _grouped((each.fault[:2], each) for each in found)[:GROUPS]
+        why = [(token, refusal) for token in masked.tolist() if (refusal := self.why_masked(at, token)) is not None]
+        refused = _grouped((refusal[:2], (token, refusal.because)) for token, refusal in why)[:GROUPS]
         return TextStep(
             place=at,
             token=token,
-            why_no_end="" if no_end is None else no_end.fault.because,
+            why_no_end="" if no_end is None else no_end.because,
             live=len(moves.tokens),
             targets=len(led),
             groups=tuple(
                 self._group(several, f"state {s}", str(self._distance(s) or 0)) for s, several in led[:GROUPS]
             ),
             masked=tuple(
-                self._group([each.token for each in several], ": ".join(what), several[0].fault.because)
+                self._group([token for token, _ in several], ": ".join(what), several[0][1])
                 for what, several in refused
             ),
             looked_at=len(masked),
@@ -254,21 +244,22 @@ class Inspected:
         """Return a debugging picture of a state, with the bytes that may follow."""
         return f"{self.guide.describe(state)[:300]}; {byte_set(self.moves(state))} may follow"
 
-    def fault(self, state: int, text: bytes) -> tuple[Fault, int] | None:
-        """Return the fault at the first byte after which no member is left, with its offset; ``None`` where all are read."""
+    def fault(self, state: int, text: bytes) -> Refusal | None:
+        """Return the fault at the first byte after which no member is left; ``None`` where all are read."""
         for offset, byte in enumerate(text):
-            name, after = byte_name(byte), self.moves(state).get(byte)
+            name, after, read = byte_name(byte), self.moves(state).get(byte), text_name(text[:offset])
             if byte not in self._single:
-                because = f"No token writes {name} alone, so it is not told what refuses."
-                return Fault("vocabulary", name, because), offset
+                return Refusal(
+                    "vocabulary", name, f"No token writes {name} alone, so it is not told what refuses.", read
+                )
             if after is None:
-                return Fault("language", f"state {state}", f"{self.describe(state)}, and {name} came."), offset
+                return Refusal("language", f"state {state}", f"{self.describe(state)}, and {name} came.", read)
             state = after
         return None
 
-    def no_end(self, state: int) -> Fault | None:
+    def no_end(self, state: int) -> Refusal | None:
         """Return the reason that the text may not end; ``None`` where it may."""
-        return None if self.ends(state) else Fault("end", f"state {state}", f"No end: {self.describe(state)}.")
+        return None if self.ends(state) else Refusal("end", f"state {state}", f"No end: {self.describe(state)}.")
 
     def graph(self, more: Sequence[int] = ()) -> dict[str, Any]:
         """Return the first states from the start on, and ``more``, with the bytes between them; nodes and edges."""
@@ -289,17 +280,13 @@ class Inspected:
             }
             for state in states
         ]
-        read: dict[tuple[int, int], list[int]] = {}
-        for state in states:
-            for byte, target in self.moves(state).items():
-                if target in states:
-                    read.setdefault((state, target), []).append(byte)
+        read = _grouped(((state, target), byte) for state in states for byte, target in self.moves(state).items())
         edges = [
             {"source": f"s{source}", "target": f"s{target}", "label": byte_set(members)}
-            for (source, target), members in read.items()
+            for (source, target), members in read
+            if target in states
         ]
-        whole = all(target in states for state in states for target in self.moves(state).values())
-        return {"nodes": nodes, "edges": edges, "whole": whole}
+        return {"nodes": nodes, "edges": edges, "whole": len(edges) == len(read)}
 
 
 def _grouped(pairs: Iterable[tuple[Key, Item]]) -> list[tuple[Key, list[Item]]]:

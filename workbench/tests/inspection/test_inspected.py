@@ -34,7 +34,7 @@ def test_a_token_has_a_reason_where_it_is_masked_and_its_byte_is_the_first_at_fa
         found = [of.why_masked(at, number) for number in range(len(mask))]
         assert [each is None for each in found] == mask.tolist()
         for number, refusal in enumerate(found):
-            if refusal is not None and refusal.fault.kind == "language":
+            if refusal is not None and refusal.kind == "language":
                 state, read = at.state, spelled[number].decode("latin1").encode("latin1")
                 offset = next(end for end in range(len(read)) if text_name(read[:end]) == refusal.read)
                 for byte in read[:offset]:
@@ -58,22 +58,22 @@ def test_a_walk_says_what_the_guide_has(name: str) -> None:
         assert sum(group.size for group in step.masked) <= step.looked_at <= 1000
         state = of.guide.advance(state, step.token) if step.token is not None else state
     outside = of.walk([*ids, token("?")])
-    assert len(outside) == len(ids) + 1 and "? came" in outside[-1].refusal.fault.because  # type: ignore[union-attr]
+    assert len(outside) == len(ids) + 1 and "? came" in outside[-1].refusal.because  # type: ignore[union-attr]
 
 
 def test_bans_limits_and_ends_are_named() -> None:
     of = inspected("arithmetic", "77")
     banned = of.why_masked(behind(of, "1+7"), token("7"))
-    assert banned is not None and banned.fault.kind == "language" and "7 came" in banned.fault.because
+    assert banned is not None and banned.kind == "language" and "7 came" in banned.because
     short = inspected("arithmetic", budget=4)
     long = short.why_masked(behind(short, "1+"), token("("))
-    assert long is not None and long.fault.kind == "budget" and "the limit leaves 1" in long.fault.because
+    assert long is not None and long.kind == "budget" and "the limit leaves 1" in long.because
     of, ends = inspected("arithmetic"), vocabulary().eos_ids
     end = of.why_masked(behind(of, "1+"), ends[0])
-    assert end is not None and end.fault.kind == "end" and of.why_masked(behind(of, "1"), ends[0]) is None
+    assert end is not None and end.kind == "end" and of.why_masked(behind(of, "1"), ends[0]) is None
     silent = next(v for v, text in enumerate(vocabulary().tokens) if not text and v not in ends)
     found = of.why_masked(of.begin, silent)
-    assert found is not None and found.fault.kind == "vocabulary" and of.why_masked(of.begin, token("(")) is None
+    assert found is not None and found.kind == "vocabulary" and of.why_masked(of.begin, token("(")) is None
 
 
 def test_what_cannot_be_walked_or_asked_is_refused() -> None:
