@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from random import Random
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,29 +42,26 @@ class Mutation(NamedTuple):
 
 @final
 class Mutant(Guide):
-    """A guide of which rows, the promised lengths, or the ranks of tokens are others."""
+    """A guide of which rows, the promised lengths, or the ranks of tokens are others: what the method ``what`` returns."""
 
-    def __init__(
-        self,
-        guide: Guide,
-        row: Callable[[int, Row], Row] = lambda state, row: row,
-        promise: Callable[[int, int], int] = lambda state, distance: distance,
-        rank: Callable[[int, NDArray[np.int64]], NDArray[np.int64]] = lambda state, ranks: ranks,
-    ) -> None:
-        self.guide, self._change, self._promise, self._rank = guide, row, promise, rank
+    def __init__(self, guide: Guide, what: str, change: Callable[[int, Any], Any]) -> None:
+        self.guide, self._what, self._change = guide, what, change
         self.vocabulary, self.start = guide.vocabulary, guide.start
         self._rows: dict[int, Row] = {}
 
     def row(self, state: int) -> Row:
         if state not in self._rows:
-            self._rows[state] = self._change(state, self.guide.row(state))
+            self._rows[state] = self._changed("row", state, self.guide.row(state))
         return self._rows[state]
 
     def min_tokens(self, state: int) -> int:
-        return self._promise(state, self.guide.min_tokens(state))
+        return int(self._changed("min_tokens", state, self.guide.min_tokens(state)))
 
     def distances_after(self, state: int) -> NDArray[np.int64]:
-        return self._rank(state, super().distances_after(state))
+        return np.asarray(self._changed("distances_after", state, super().distances_after(state)))
+
+    def _changed(self, what: str, state: int, right: Any) -> Any:
+        return self._change(state, right) if what == self._what else right
 
     def describe(self, state: int) -> str:
         return self.guide.describe(state)
@@ -77,7 +74,7 @@ def _everywhere(name: str, change: Callable[[Guide, int, Targets, Targets], Targ
         def changed(state: int, row: Row) -> Row:
             return Row(row.partition, change(right.guide, state, row.targets, np.arange(len(row.targets))))
 
-        return Mutant(right.guide, changed)
+        return Mutant(right.guide, "row", changed)
 
     return Mutation(name, lambda right: [None], make)
 
@@ -93,15 +90,23 @@ def _classes(right: Subject, state: int) -> list[int]:
     return list(kinds[kinds > EOS].tolist())
 
 
-def _in_one_row(
-    name: str, places: Callable[[Subject], Iterable[tuple[int, int, int]]], change: Callable[[Row, int, int], Row]
+def _in_one_state(
+    name: str, what: str, places: Callable[[Subject], Iterable[tuple[int, ...]]], change: Callable[..., Any]
 ) -> Mutation:
-    """Return the mutation of the row of one state; ``change`` is given the rest of a place."""
+    """Return the mutation of the row, the promise or the ranks of one state; ``change`` is given the rest of a place as well."""
 
-    def make(right: Subject, place: tuple[int, int, int]) -> Guide:
-        return Mutant(right.guide, lambda state, row: change(row, *place[1:]) if state == place[0] else row)
+    def make(right: Subject, place: tuple[int, ...]) -> Guide:
+        at, *rest = place
+        return Mutant(right.guide, what, lambda state, found: change(found, *rest) if state == at else found)
 
     return Mutation(name, places, make)
+
+
+def _with(array: NDArray[Any], place: Any, entry: Any) -> NDArray[Any]:
+    """Return an array with another entry in one place."""
+    changed = array.copy()
+    changed[place] = entry
+    return changed
 
 
 def _two_classes(right: Subject) -> Iterator[tuple[int, int, int]]:
@@ -120,7 +125,7 @@ def _other_states(right: Subject) -> Iterator[tuple[int, int, int]]:
 
 
 def _led_elsewhere(row: Row, kind: int, target: int) -> Row:
-    return Row(row.partition, np.where(np.arange(len(row.targets)) == kind, target, row.targets))
+    return Row(row.partition, _with(row.targets, kind, target))
 
 
 DISTANCES: dict[str, tuple[bool, Callable[[int], int]]] = {
@@ -135,18 +140,15 @@ DISTANCES: dict[str, tuple[bool, Callable[[int], int]]] = {
 def _promise(how: str) -> Mutation:
     finite, change = DISTANCES[how]
 
-    def places(right: Subject) -> Iterable[int]:
+    def places(right: Subject) -> Iterable[tuple[int]]:
         guide = right.guide
         if how == "too large" and isinstance(guide, JSONGuide):
             return []  # which promises the length of some text, and may
         # A promise may be larger than needed; one less is wrong where no token comes nearer.
-        tight = (state for state in _states(right) if guide.distances_after(state).min() + 1 >= guide.min_tokens(state))
-        return tight if finite else [DEAD]
+        tight = ((s,) for s in _states(right) if guide.distances_after(s).min() + 1 >= guide.min_tokens(s))
+        return tight if finite else [(DEAD,)]
 
-    def make(right: Subject, at: int) -> Guide:
-        return Mutant(right.guide, promise=lambda state, distance: change(distance) if state == at else distance)
-
-    return Mutation(f"takes a distance for {how}", places, make)
+    return _in_one_state(f"takes a distance for {how}", "min_tokens", places, change)
 
 
 def _rank(how: str) -> Mutation:
@@ -156,16 +158,10 @@ def _rank(how: str) -> Mutation:
         ranks = {state: right.guide.distances_after(state) for state in _states(right)}
         return ((s, k) for s in ranks for k in _classes(right, s) if (ranks[s][k] < UNREACHABLE) == finite)
 
-    def make(right: Subject, place: tuple[int, int]) -> Guide:
-        def changed(state: int, found: NDArray[np.int64]) -> NDArray[np.int64]:
-            ranks = found.copy()
-            if state == place[0]:
-                ranks[place[1]] = change(int(ranks[place[1]]))
-            return ranks
+    def changed(ranks: NDArray[np.int64], kind: int) -> NDArray[np.int64]:
+        return _with(ranks, kind, change(int(ranks[kind])))
 
-        return Mutant(right.guide, rank=changed)
-
-    return Mutation(f"takes a distance after a token for {how}", places, make)
+    return _in_one_state(f"takes a distance after a token for {how}", "distances_after", places, changed)
 
 
 GUIDES = (
@@ -185,8 +181,8 @@ GUIDES = (
         "forbids what leads away from the end",
         lambda guide, state, t, k: np.where((t != DONE) & (guide.min_tokens_of(t) > guide.min_tokens(state)), DEAD, t),
     ),
-    _in_one_row("has two classes in one", _two_classes, _in_one),
-    _in_one_row("has a class that leads elsewhere", _other_states, _led_elsewhere),
+    _in_one_state("has two classes in one", "row", _two_classes, _in_one),
+    _in_one_state("has a class that leads elsewhere", "row", _other_states, _led_elsewhere),
     *map(_promise, DISTANCES),
     *map(_rank, DISTANCES),
 )
@@ -222,9 +218,7 @@ def _entry(part: str, name: str, table: str, others: Callable[[Any, int, Any], I
     def make(right: Subject, place: tuple[tuple[int, ...], int]) -> Guide:
         guide: Any = right.guide
         made = getattr(guide, part)
-        changed = getattr(made, table).copy()
-        changed[place[0]] = place[1]
-        wrong = replace(made, **{table: changed})
+        wrong = replace(made, **{table: _with(getattr(made, table), *place)})
         if part == "automaton":
             return FSMGuide.from_automaton(wrong, guide.vocabulary)
         return CFGGuide(Spanner(wrong, guide.vocabulary), guide.parser)
@@ -247,8 +241,10 @@ def _parser(name: str, changes: Callable[[Subject, LRTables], Iterable[Change]])
         rows[state] = {symbol: action for symbol, action in actions.items() if action is not None}
         return CFGGuide(guide.spanner, Parser(guide.grammar, replace(guide.parser.tables, **{table: tuple(rows)})))
 
-    tables: Callable[[Any], LRTables] = lambda guide: guide.parser.tables  # noqa: E731
-    return Mutation(f"has a parser with {name}", lambda right: changes(right, tables(right.guide)), make)
+    def places(right: Subject) -> Iterable[Change]:
+        return changes(right, cast(CFGGuide, right.guide).parser.tables)
+
+    return Mutation(f"has a parser with {name}", places, make)
 
 
 def _shift(right: Subject, tables: LRTables) -> Iterator[Change]:
@@ -276,10 +272,12 @@ def _goto(right: Subject, tables: LRTables) -> Iterator[Change]:
     return (("goto", state, (head,), other) for state, head, target, other in others if other != target)
 
 
+def _others(part: Any, state: int, now: int) -> Iterable[int]:
+    return range(1, len(part)) if now else ()
+
+
 AUTOMATON = (
-    _entry(
-        "automaton", "has a byte that leads elsewhere", "targets", lambda a, s, now: range(1, len(a)) if now else ()
-    ),
+    _entry("automaton", "has a byte that leads elsewhere", "targets", _others),
     _entry("automaton", "has a byte that leads nowhere", "targets", lambda a, s, now: [DEAD]),
     _entry("automaton", "ends in one more state", "accepting", lambda a, s, now: [True]),
     _entry("automaton", "ends in one state less", "accepting", lambda a, s, now: [False]),
@@ -287,18 +285,10 @@ AUTOMATON = (
 """Wrong automata of a pattern."""
 
 GRAMMAR = (
-    _entry(
-        "lexer",
-        "has a lexer with a byte that leads elsewhere",
-        "targets",
-        lambda x, s, now: range(1, len(x)) if now else (),
-    ),
+    _entry("lexer", "has a lexer with a byte that leads elsewhere", "targets", _others),
     _entry("lexer", "has a lexer with a terminal dropped", "emits", lambda x, s, now: [0]),
     _entry(
-        "lexer",
-        "has a lexer with a terminal instead of another",
-        "emits",
-        lambda x, s, now: range(1, len(x.words)) if now else (),
+        "lexer", "has a lexer with a terminal instead of another", "emits", lambda x, s, now: _others(x.words, s, now)
     ),
     _entry(
         "lexer", "has a lexer with an end too many", "ends", lambda x, s, _: () if x.can_end[s] else range(len(x.words))
@@ -330,10 +320,10 @@ def found_out(right: Subject, mutations: Iterable[Mutation], checks: Sequence[Ch
         said = tried(right, mutation, Random(mutation.name), checks)
         cases += said != NOWHERE
         if said is None:
-            return CheckFinding.of(cases, DEPTH, f"a guide that {mutation.name} was not found out")
+            return CheckFinding(cases, DEPTH, f"a guide that {mutation.name} was not found out")
         found.setdefault(said, []).append(mutation.name)
     remark = "; ".join(f"{said}: {', '.join(names)}" for said, names in sorted(found.items()))
-    return CheckFinding.of(cases, DEPTH, None, remark)
+    return CheckFinding(cases, DEPTH, None, remark)
 
 
 def tried(right: Subject, mutation: Mutation, rng: Random, checks: Iterable[Check]) -> str | None:

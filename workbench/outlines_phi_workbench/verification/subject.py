@@ -36,28 +36,22 @@ MEANINGS = {
 }
 
 
-@final
-@dataclass(frozen=True)
-class CheckFinding:
-    """The verdict of one check."""
+class CheckFinding(NamedTuple):
+    """The finding of one check."""
 
-    verdict: Verdict
     cases: int  # how many were tried
     bound: int | None = None  # the most tokens, bytes or terminals of a case; ``None`` where all cases were tried
     # The shortest case that breaks the statement, or that shows why the assumption does not hold.
     witness: str | None = None
     remark: str = ""  # what is worth knowing besides
+    needed: bool = True  # False for an assumption that nothing else here rests on
 
-    @classmethod
-    def of(cls, cases: int, bound: int | None = None, witness: str | None = None, remark: str = "") -> CheckFinding:
-        """Return the finding of a check that tried all cases, or those up to a bound; a witness is a counterexample."""
-        tried = Verdict.EXHAUSTIVE if bound is None else Verdict.BOUNDED
-        return cls(Verdict.COUNTEREXAMPLE if witness is not None else tried, cases, bound, witness, remark)
-
-    @classmethod
-    def assumption(cls, cases: int, witness: str | None = None, remark: str = "") -> CheckFinding:
-        """Return the finding on an assumption that nothing else here rests on."""
-        return cls(Verdict.NOT_NEEDED if witness is not None else Verdict.EXHAUSTIVE, cases, None, witness, remark)
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict: a witness is a counterexample of what is needed."""
+        if self.witness is not None:
+            return Verdict.COUNTEREXAMPLE if self.needed else Verdict.NOT_NEEDED
+        return Verdict.EXHAUSTIVE if self.bound is None else Verdict.BOUNDED
 
 
 class Check(NamedTuple):
@@ -133,7 +127,7 @@ class Subject:
     def covered(self, cases: int, word: Word | None = None, remark: str = "", *, all: bool = True) -> CheckFinding:
         """Return the finding of a check of ``all`` the words that are explored, or some; ``word`` is a counterexample."""
         bound = None if self.exploration.closed and all and word is None else self.exploration.complete
-        return CheckFinding.of(cases, bound, None if word is None else self.written(word), remark)
+        return CheckFinding(cases, bound, None if word is None else self.written(word), remark)
 
     def written(self, word: Word) -> str:
         """Return a word of tokens as it is printed."""

@@ -42,7 +42,8 @@ def bytes_are_tokens(subject: Subject) -> CheckFinding:
     tokens = set(subject.guide.vocabulary.tokens)
     missing = next((byte for byte in sorted(subject.used) if bytes([byte]) not in tokens), None)
     witness = None if missing is None else f"{shown(bytes([missing]))} is no token"
-    return CheckFinding.assumption(len(subject.used), witness, "texts are completed by whole tokens" * bool(witness))
+    remark = "texts are completed by whole tokens" * bool(witness)
+    return CheckFinding(len(subject.used), None, witness, remark, needed=False)
 
 
 @check("S8", "few tokens stand for all")
@@ -78,8 +79,9 @@ def readers_agree(subject: Subject) -> CheckFinding:
     reading, terminals = subject.reading, cast("GrammarOracle", subject.oracle.machine).grammar.terminals
     if reading is None or reading.shared:
         why = reading.shared if reading else "no text of it in Lark's dialect is at hand"
-        return CheckFinding.assumption(len(terminals), why, "so the oracle shares the engine's reader for this grammar")
-    return CheckFinding.of(len(terminals), None, "; ".join(reading.differences) or None)
+        shared = "so the oracle shares the engine's reader for this grammar"
+        return CheckFinding(len(terminals), None, why, shared, needed=False)
+    return CheckFinding(len(terminals), None, "; ".join(reading.differences) or None)
 
 
 @check("T1", "the lexer is longest match", of_grammar)
@@ -91,18 +93,18 @@ def lexer_is_longest_match(subject: Subject) -> CheckFinding:
     for state, other in pending:  # it grows
         text = pairs[state, other]
         if lexer.flush(state) != lexing.flush(other):
-            return CheckFinding.of(cases, None, f"the end after {shown(text)}")
+            return CheckFinding(cases, None, f"the end after {shown(text)}")
         for byte in range(256):
             cases += 1
             ours, moved = lexer.lex(bytes([byte]), state), lexing.move(other, byte)
             if (ours and ours[1]) != (moved and moved.word):
-                return CheckFinding.of(cases, None, shown(text + bytes([byte])), "is cut in another way")
+                return CheckFinding(cases, None, shown(text + bytes([byte])), "is cut in another way")
             if ours and moved and (ours[0], moved.state) not in pairs:
                 pairs[ours[0], moved.state] = text + bytes([byte])
                 pending.append((ours[0], moved.state))
         if len(pairs) > PAIRS:
-            return CheckFinding.of(cases, len(text), None, f"the first {len(pairs):,} pairs of states")
-    return CheckFinding.of(cases, None, None, f"{len(pairs):,} pairs of states, all bytes")
+            return CheckFinding(cases, len(text), None, f"the first {len(pairs):,} pairs of states")
+    return CheckFinding(cases, None, None, f"{len(pairs):,} pairs of states, all bytes")
 
 
 @check("T7", "the parser is the grammar", of_grammar)
@@ -116,12 +118,12 @@ def parser_is_earley(subject: Subject) -> CheckFinding:
         word = words[configuration, items]
         named = " ".join(map(grammar.name, word)) or "no terminal"
         if parser.accepts(configuration) != earley.derives(word):
-            return CheckFinding.of(cases, len(word), f"the end after {named}")
+            return CheckFinding(cases, len(word), f"the end after {named}")
         for terminal in range(len(parser.grammar.terminals)):
             cases += 1
             after = parser.shift(configuration, terminal)
             if (after != ERROR) != earley.survives((*word, terminal)):
-                return CheckFinding.of(cases, len(word) + 1, f"{grammar.name(terminal)} after {named}")
+                return CheckFinding(cases, len(word) + 1, f"{grammar.name(terminal)} after {named}")
             pair = after, earley.canonical((*word, terminal))
             if after != ERROR and pair not in words:
                 closed &= len(words) < CONFIGURATIONS
@@ -129,7 +131,7 @@ def parser_is_earley(subject: Subject) -> CheckFinding:
                     words[pair] = (*word, terminal)
                     pending.append(pair)
     bound = None if closed else max(map(len, words.values()))
-    return CheckFinding.of(cases, bound, None, f"{len(words):,} configurations")
+    return CheckFinding(cases, bound, None, f"{len(words):,} configurations")
 
 
 @check("T16", "members within the promised length")
@@ -222,8 +224,8 @@ class Verification:
             "checks": [
                 {
                     **{name: getattr(each.check, name) for name in ("id", "statement", "meaning")},
-                    **vars(each.finding),
                     "verdict": each.finding.verdict.value,
+                    **{name: getattr(each.finding, name) for name in ("cases", "bound", "witness", "remark")},
                     "seconds": round(each.seconds, 3),
                 }
                 for each in self.results
