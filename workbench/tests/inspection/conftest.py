@@ -1,7 +1,9 @@
 """Languages that are inspected, over the vocabulary of the bundled model."""
 
+import re
 from collections.abc import Sequence
 from functools import cache
+from html import unescape
 from typing import Any
 
 import transformers
@@ -53,3 +55,8 @@ def inspected(name: str, *phrases: str, budget: int | None = None) -> Inspected:
 
 def encode(text: str) -> Sequence[int]:
     return list(tokenizer().encode(text, add_special_tokens=False))
+
+
+def said(page: str) -> str:
+    """Return the text of a page."""
+    return " ".join(unescape(re.sub("<[^>]+>", " ", page)).split())

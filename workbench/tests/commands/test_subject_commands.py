@@ -1,4 +1,4 @@
-"""``outlines-phi verify``: verdicts as a table and as JSON, and certificates."""
+"""``outlines-phi verify``: verdicts as a table and as JSON, and certificates; ``outlines-phi inspect``: the pages of the same."""
 
 import json
 from pathlib import Path
@@ -10,14 +10,19 @@ from outlines_phi_workbench.verification.subject import MEANINGS, Verdict
 from outlines_phi_workbench.verification.verification import CHECKS
 from tests.cli.conftest import Cli, refused
 
+from ..inspection.conftest import said
+
 SCHEMA = (
     '{"type": "object", "properties": {"a": {"enum": ["b", "c"]}, "n": {"type": "integer"}}, "required": ["a", "n"]}'
 )
+NESTED = '%llguidance {}\nstart: "(" start ")" | NUMBER\nNUMBER: /[0-9]+/'
 FILES = {
     "list.lark": 'start: "[" [NUMBER ("," NUMBER)*] "]"\nNUMBER: /[0-9]+/\n%ignore /[ ]+/\n',
     "sums.gbnf": 'root ::= n ("+" root)?\nn ::= "(" root ")" | [0-9]+ | "x"',
     "wrong.lark": "start: NUMBER nothing\nNUMBER: /[0-9]+/\n",
     "schema.json": SCHEMA,
+    "enum.json": '{"enum": ["ab", "cd"]}',
+    "grammars.py": f"import outlines_phi\nnested = outlines_phi.from_guidance({NESTED!r})\n",
 }
 
 
@@ -85,20 +90,47 @@ def test_a_certificate_is_written(cli: Cli, folder: Path) -> None:
     assert len(found["samples"]) == 12 and {len(each["mask"]) for each in found["samples"]} == {len(found["tokens"])}
 
 
+LIST_PAGES = ["list.lark", "--text", "[1, 2]", "--text", "[7", "--depth", 2]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "told"),
     [
-        ([], "No output type was given"),
-        (["json", "--regex", "a"], "--regex and --grammar were given"),
-        (["jsn"], "json"),
-        (["missing.lark"], "cannot be read"),
-        (["wrong.lark"], "nothing"),
-        (["json", "--tokenizer", "./missing"], "there is no such folder"),
-        (["list.lark", "--certificate", "nowhere/list.certificate"], "cannot be written: No such file or directory"),
-        (["list.lark", "--certificate", "."], "cannot be written: Is a directory"),
-        (["--regex", "a+", "--certificate", "a.certificate"], "Certificates are of grammars"),
+        (LIST_PAGES, ["S9 Lark says the same terminals EXHAUSTIVE", "Step 2 of 2"]),
+        (["--schema", "enum.json", "--text", '"c', "--ban", "ab"], ["language: state"]),
+        (["--type", "grammars:nested", "--text", "((1)"], ["to the end 2 tokens"]),
     ],
+    ids=["grammar", "schema", "guidance"],
 )
-def test_what_cannot_be_verified(cli: Cli, folder: Path, arguments: list[str], said: str) -> None:
-    refused(cli("verify", *arguments), said)
-    assert not (folder / "a.certificate").exists()
+def test_pages_are_built(cli: Cli, folder: Path, arguments: list[object], told: list[str]) -> None:
+    result = cli("inspect", *arguments, "--output-dir", "site")
+    assert result.exit_code == 0, result.stderr
+    assert "Page: site/index.html (" in result.stderr and result.stdout == ""
+    pages = " ".join(page.read_text(encoding="utf-8") for page in sorted((folder / "site").glob("*.html")))
+    assert [text for text in told if text not in said(pages)] == []
+
+
+NO_TYPE = {
+    "": "No output type was given",
+    "json --regex a": "--regex and --grammar were given",
+    "missing.lark": "missing.lark cannot be read",
+    "json --tokenizer ./missing": "--tokenizer ./missing: there is no such folder",
+    "jsn": "json",
+    "wrong.lark": "nothing",
+}
+"""What neither of the commands reads."""
+REFUSED = {
+    **{f"{command} {given}": told for command in ("inspect", "verify") for given, told in NO_TYPE.items()},
+    "verify list.lark --certificate nowhere/list.certificate": "cannot be written: No such file or directory",
+    "verify list.lark --certificate .": "cannot be written: Is a directory",
+    "verify --regex a+ --certificate a.certificate": "Certificates are of grammars",
+    "inspect --regex a --output-dir formats.py": "Give a folder, by --output-dir. formats.py is a file.",
+    "inspect --regex a --output-dir .": "Give an empty folder, or a new one, by --output-dir. .",
+    "inspect --regex a --text \ud800": "Give characters of Unicode",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_cannot_be_read_or_written_is_refused(cli: Cli, folder: Path, words: str) -> None:
+    refused(cli(words), REFUSED[words])
+    assert not (folder / "a.certificate").exists() and not (folder / "outlines-phi-inspect").exists()
