@@ -114,13 +114,10 @@ def row(cell: Cell) -> list[str]:
 
 def number(x: float | None) -> str:
     """Return a figure in a few digits; ``-`` for one that is not known."""
-    match x:
-        case None:
-            return "-"
-        case float() if math.isnan(x):
-            return "-"
-        case 0:
-            return "0"
+    if x is None or math.isnan(x):
+        return "-"
+    if x == 0:
+        return "0"
     if abs(x) >= 100:
         return f"{x:,.0f}"
     return f"{x:.1e}" if abs(x) < 1e-3 else f"{x:.3g}"

@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="the benchmarks run models")
-pytest.importorskip("matplotlib", reason="the figures are drawn by matplotlib")
-
-from benchmarks import auto_calls, ban_page, fidelity, report, table  # noqa: E402
-from benchmarks.peers import page as peers_page  # noqa: E402
+from benchmarks import auto_calls, ban_page, fidelity, report, table
+from benchmarks.peers import page as peers_page
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"

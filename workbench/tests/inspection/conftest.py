@@ -1,8 +1,7 @@
 """Languages that are inspected, over the vocabulary of the bundled model."""
 
 import re
-from collections.abc import Sequence
-from functools import cache
+from functools import partial
 from html import unescape
 from typing import Any
 
@@ -33,28 +32,15 @@ LANGUAGES: dict[str, tuple[Any, str]] = {
 """Output types, and the beginning of a text of each."""
 
 
-@cache
-def tokenizer() -> Any:
-    return transformers.AutoTokenizer.from_pretrained(str(bundled.path()))
-
-
-@cache
-def vocabulary() -> Vocabulary:
-    return Vocabulary.from_tokenizer(tokenizer())
-
-
-@cache
-def types() -> CompiledTypes:
-    return CompiledTypes(vocabulary())
+TOKENIZER = transformers.AutoTokenizer.from_pretrained(str(bundled.path()))
+VOCABULARY = Vocabulary.from_tokenizer(TOKENIZER)
+TYPES = CompiledTypes(VOCABULARY)
+encode = partial(TOKENIZER.encode, add_special_tokens=False)
 
 
 def inspected(name: str, *phrases: str, budget: int | None = None) -> Inspected:
     banned = BannedPhrases(phrases) if phrases else None
-    return Inspected(name, types().without(LANGUAGES[name][0], banned).guide, budget)
-
-
-def encode(text: str) -> Sequence[int]:
-    return list(tokenizer().encode(text, add_special_tokens=False))
+    return Inspected(name, TYPES.without(LANGUAGES[name][0], banned).guide, budget)
 
 
 def said(page: str) -> str:

@@ -1,53 +1,35 @@
 """The pages in a browser: what they show, their keys, and that they say nothing to the console."""
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import pytest
 
 from outlines_phi_workbench.inspection.pages import Inspection, build
+from tests.docs.test_browser import CHROMIUM, DESK, PHONE, background, browser, opened, shade, sync_playwright
 
 from .conftest import encode, inspected
 
-CHROMIUM = which("chromium") or which("chromium-browser")
+__all__ = ["browser"]
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="the program chromium is not here"),
-    pytest.mark.skipif(find_spec("playwright") is None, reason="the package playwright is not here"),
+    pytest.mark.skipif(sync_playwright is None, reason="the package playwright is not here"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 MARKED = "window.drawnGraph.$('.marked').map((node) => node.id())"
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
     """A page that fails the test where it says something to the console, or asks for what is not of this machine."""
-    told: list[str] = []
-    opened = browser.new_page(viewport={"width": 1300, "height": 850})
-    opened.on("console", lambda message: told.append(message.text))
-    opened.on("pageerror", lambda error: told.append(str(error)))
-    opened.on(
-        "request",
-        lambda asked: (
-            told.append(asked.url) if asked.url.startswith("http") and "//127.0.0.1:" not in asked.url else None
-        ),
-    )
-    yield opened
-    opened.close()
+    page, told = opened(browser, DESK)
+    page.on("console", lambda message: told.append(message.text))
+    page.on("request", lambda asked: told.append(asked.url) if asked.url.startswith("http") else None)
+    yield page
+    page.close()
     assert told == []
 
 
@@ -83,8 +65,7 @@ def test_theorems_and_states_are_drawn_and_said(page: Any, folder: Path) -> None
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_needs_no_sideways_scroll(page: Any, folder: Path, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)
-    page.set_viewport_size({"width": 380, "height": 800})
+    page.set_viewport_size(PHONE)
     page.goto((folder / "text-0.html").as_uri() + "#step-2")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 380
-    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (sum(map(int, paper[4:-1].split(","))) < 384) == (scheme == "dark")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert (shade(background(page)) < 128) == (scheme == "dark")

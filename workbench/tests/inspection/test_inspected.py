@@ -8,7 +8,7 @@ from outlines_phi.guides.guide import DEAD
 from outlines_phi.plugin.types.tables import CompiledTypes
 from outlines_phi_workbench.inspection.inspected import MOST_TOKENS, Inspected, TextPlace, byte_set, text_name
 
-from .conftest import LANGUAGES, encode, inspected, vocabulary
+from .conftest import LANGUAGES, VOCABULARY, encode, inspected
 
 languages = pytest.mark.parametrize("name", LANGUAGES)
 
@@ -21,13 +21,13 @@ def behind(of: Inspected, text: str) -> TextPlace:
 
 
 def token(text: str) -> int:
-    return vocabulary().tokens.index(text.encode())
+    return VOCABULARY.tokens.index(text.encode())
 
 
 @languages
 def test_a_token_has_a_reason_where_it_is_masked_and_its_byte_is_the_first_at_fault(name: str) -> None:
     """The guide reads the bytes as tokens of one byte each, without the machine that found the reason."""
-    of, spelled = inspected(name), vocabulary().tokens
+    of, spelled = inspected(name), VOCABULARY.tokens
     single = {each[0]: number for number, each in enumerate(spelled) if len(each) == 1}
     for at in (of.begin, behind(of, LANGUAGES[name][1])):
         mask, _ = of.live(at)
@@ -54,7 +54,7 @@ def test_a_walk_says_what_the_guide_has(name: str) -> None:
         mask, moves = of.live(step.place)
         assert step.place == (state, 30 - number) and step.distance == of.guide.min_tokens(state)
         assert step.live == mask.sum() == sum(group.size for group in step.groups) or step.targets > len(step.groups)
-        assert bool(step.why_no_end) != bool(mask[vocabulary().eos_ids[0]]) and step.targets == len(set(moves.targets))
+        assert bool(step.why_no_end) != bool(mask[VOCABULARY.eos_ids[0]]) and step.targets == len(set(moves.targets))
         assert sum(group.size for group in step.masked) <= step.looked_at <= 1000
         state = of.guide.advance(state, step.token) if step.token is not None else state
     outside = of.walk([*ids, token("?")])
@@ -68,10 +68,10 @@ def test_bans_limits_and_ends_are_named() -> None:
     short = inspected("arithmetic", budget=4)
     long = short.why_masked(behind(short, "1+"), token("("))
     assert long is not None and long.kind == "budget" and "the limit leaves 1" in long.because
-    of, ends = inspected("arithmetic"), vocabulary().eos_ids
+    of, ends = inspected("arithmetic"), VOCABULARY.eos_ids
     end = of.why_masked(behind(of, "1+"), ends[0])
     assert end is not None and end.kind == "end" and of.why_masked(behind(of, "1"), ends[0]) is None
-    silent = next(v for v, text in enumerate(vocabulary().tokens) if not text and v not in ends)
+    silent = next(v for v, text in enumerate(VOCABULARY.tokens) if not text and v not in ends)
     found = of.why_masked(of.begin, silent)
     assert found is not None and found.kind == "vocabulary" and of.why_masked(of.begin, token("(")) is None
 

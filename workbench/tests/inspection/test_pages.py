@@ -15,7 +15,7 @@ from outlines_phi_workbench.verification.subject import Subject
 from outlines_phi_workbench.verification.verification import CHECKS, verify
 from tests.test_citations import PLACES, THEORIES
 
-from .conftest import LANGUAGES, encode, inspected, said, vocabulary
+from .conftest import LANGUAGES, VOCABULARY, encode, inspected, said
 
 ROOT = Path(__file__).parents[3]
 CHECKED = {check.id for check in CHECKS}
@@ -27,7 +27,7 @@ VENDORED = {
 
 
 def test_a_folder_holds_all_that_its_pages_ask_for(tmp_path: Path) -> None:
-    subject = Subject.of_grammar(LANGUAGES["arithmetic"][0], vocabulary(), depth=1)
+    subject = Subject.of_grammar(LANGUAGES["arithmetic"][0], VOCABULARY, depth=1)
     made = Inspection(inspected("arithmetic"), encode, ["1+2", "(3"], verification=verify(subject))
     assert build(made, tmp_path / "site") == sum(path.is_file() for path in (tmp_path / "site").rglob("*"))
     check_folder(tmp_path / "site")

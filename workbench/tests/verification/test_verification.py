@@ -68,16 +68,11 @@ def test_right_guides_hold(name: str) -> None:
         assert bounded == (name == "DYCK")
 
 
-def finders(mutation: Mutation, seeds: int = 3, names: list[str] | None = None) -> set[str | None]:
-    """Return the checks that find a mutant out, in all right guides that have a place for the mistake."""
-    rights = [near(subject(name)) for name in names or SUBJECTS]
-    apply = [right for right in rights if mutation in GUIDES or mutation in engine_mutations(right)]
-    return {tried(right, mutation, Random(seed), GUIDE_CHECKS) for right in apply for seed in range(seeds)}
-
-
 @pytest.mark.parametrize("mutation", [*GUIDES, *GRAMMAR, *AUTOMATON], ids=lambda mutation: mutation.name)
 def test_every_mistake_is_found_out_and_missed_nowhere(mutation: Mutation) -> None:
-    found = finders(mutation)
+    rights = map(near, map(subject, SUBJECTS))
+    apply = [right for right in rights if mutation in GUIDES or mutation in engine_mutations(right)]
+    found = {tried(right, mutation, Random(seed), GUIDE_CHECKS) for right in apply for seed in range(3)}
     assert None not in found
     # Reading on before a wrong terminal fails a step later, at the same place of the text: LALR tables do so themselves.
     assert (found <= {HARMLESS, NOWHERE, BROKEN}) == (mutation.name == "has a parser with a lookahead too many")
