@@ -22,7 +22,7 @@ from outlines_phi.guides.guide import DEAD as NO_STATE
 from outlines_phi.guides.guide import DONE
 from outlines_phi.vocabulary.vocabulary import EOS
 
-from .item_chart import ItemChart
+from .earley import ItemChart
 from .lexing import START as BEGIN
 from .lexing import EmittedWords, LongestMatch
 from .subject import shown

@@ -118,7 +118,7 @@ NO_TYPE = {
     "jsn": "json",
     "wrong.lark": "nothing",
 }
-"""What neither of the commands reads."""
+"""Arguments that neither of the commands reads, and the refusal of each."""
 REFUSED = {
     **{f"{command} {given}": told for command in ("inspect", "verify") for given, told in NO_TYPE.items()},
     "verify list.lark --certificate nowhere/list.certificate": "cannot be written: No such file or directory",

@@ -1,27 +1,35 @@
-"""The fidelity suite on the bundled model, beside sums and draws made here."""
+"""The fidelity suite on the bundled model, beside sums and draws made here; its languages, against lists of their words."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, ClassVar, final
 
 import pytest
 import torch
 from torch import Tensor
 
-from outlines_phi import LocalPhi, OneStepPhi, PhiTransformers, SamplingSettings, UnsupportedError
+from outlines_phi import EmptyLanguageError, LocalPhi, OneStepPhi, PhiTransformers, SamplingSettings, UnsupportedError
+from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.fidelity.findings import total_variation
-from outlines_phi.guides import Table
+from outlines_phi.guides import FSMGuide, Table
+from outlines_phi.lm import TableModel
 from outlines_phi.phi import StepPhi
 from outlines_phi.phi.estimator import Need
+from outlines_phi.regex.patterns import compile_regex
+from outlines_phi.testing import assert_guide, check_language_model
 from outlines_phi_workbench.suite import experiment as subject
 from outlines_phi_workbench.suite.cells import Cell
-from outlines_phi_workbench.suite.experiment import Suite
+from outlines_phi_workbench.suite.experiment import RecordedModel, Suite
 from outlines_phi_workbench.suite.grid import Heading
-from outlines_phi_workbench.suite.languages import QUICK, SUITE, Language, own
+from outlines_phi_workbench.suite.languages import QUICK, SUITE, Language, dyck, of_sequences, of_single_bytes, own
 from outlines_phi_workbench.suite.methods import SAMPLERS, Method, known_estimators, methods
 from outlines_phi_workbench.suite.reference import enumerate_language
+from tests.guides.walking import ended
+from tests.languages import VOCABULARY
 from tests.precision import SHARE, near_log
 
 LANGUAGES = {language.name: language for language in SUITE}
@@ -128,3 +136,54 @@ def test_settings_are_part_of_the_law_and_seeds_name_the_draws(model: PhiTransfo
     first, again = (measure(model, language, chosen, temperature=0.7) for _ in range(2))
     assert first == again
     assert first[0].log_phi != pytest.approx(measure(model, language, chosen)[0].log_phi, abs=0.01)
+
+
+def is_balanced(word: str) -> bool:
+    while (shorter := word.replace("()", "").replace("[]", "")) != word:
+        word = shorter
+    return not word
+
+
+@pytest.mark.parametrize(("name", "least"), [("dyck1-8", 8), ("dyck1-upto8", 2), ("dyck2-upto6", 2)])
+def test_dyck_words_are_the_balanced_ones(name: str, least: int, model: PhiTransformers) -> None:
+    language = LANGUAGES[name]
+    assert language.budget is not None
+    alphabet, lengths = "()[]"[: 2 * int(name[4])], range(least, language.budget)
+    words = {"".join(word) for n in lengths for word in itertools.product(alphabet, repeat=n)}
+    automaton = language.table(model).guide.machine
+    assert isinstance(automaton, ByteAutomaton)
+    assert {word.decode() for word in automaton.members()} == set(filter(is_balanced, words))
+
+
+def test_single_bytes_spell_a_text_in_one_way() -> None:
+    automaton = compile_regex(dyck(1, 4))
+    single = of_single_bytes(automaton, VOCABULARY)
+    assert single.vocabulary is VOCABULARY and single.automaton is None
+    assert ended(single, 4) == {(9, 9, 10, 10), (9, 10, 9, 10)}
+    assert ended(FSMGuide.from_automaton(automaton, VOCABULARY), 4) > ended(single, 4)
+
+
+@pytest.mark.parametrize("sequences", [[(1, 2), (3,), (1, 4), (5, 1, 2), (5, 1)], [(), (1,)]])
+def test_listed_sequences_are_the_language(sequences: list[tuple[int, ...]]) -> None:
+    guide = of_sequences(sequences, VOCABULARY)
+    assert ended(guide, 8) == set(sequences)
+    assert_guide(guide)
+
+
+def test_prefixes_that_are_continued_alike_share_a_state() -> None:
+    words = list(itertools.product((1, 2, 3, 5), repeat=3))
+    guide = of_sequences(words, VOCABULARY)
+    assert len({reduce(guide.advance, word[:end], guide.start) for word in words for end in range(4)}) == 4  # lengths
+    with pytest.raises(EmptyLanguageError, match="allows no text at all"):
+        of_sequences([], VOCABULARY)
+
+    inner = TableModel.random(VOCABULARY, seed=3, max_length=5)
+    assert check_language_model(RecordedModel(inner)).error == 0
+    lm, one = RecordedModel(inner), RecordedModel(inner, max_bytes=8 * len(VOCABULARY))
+    for _ in range(3):
+        trees, theirs = lm.trees([[1, 2], [1, 2]]), inner.trees([[1, 2], [1, 2]])
+        assert torch.equal(trees.roots().logits, theirs.roots().logits)
+        assert torch.equal(trees.extend([0, 1], [1, 1]).logits, theirs.extend([0, 1], [1, 1]).logits)
+        assert trees.counts == theirs.counts and trees.next_node == theirs.next_node
+        one.logits([(1,), (2,)])
+    assert lm.evaluated == 2 and one.evaluated == 4  # what does not fit is asked for again

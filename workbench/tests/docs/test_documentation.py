@@ -1,4 +1,4 @@
-"""The tables of the pages are those of the kept results: a page that was edited by hand, or left behind, is found."""
+"""The pages of the documentation: their tables are those of the kept results, and they use the workbench's commands as they are."""
 
 import json
 import re
@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+import outlines_phi
 from benchmarks import auto_calls, ban_page, fidelity, report, table
 from benchmarks.peers import page as peers_page
+from outlines_phi.cli.app import WORKBENCH, command
+from tests.cli.conftest import Cli
+from tests.test_citations import LINKED, wrong_uses
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -74,3 +78,21 @@ def test_a_page_is_a_summary_and_a_figure(name: str) -> None:
     assert len(re.findall(r"^!\[", text, re.MULTILINE)) == 1
     prose = re.sub(r"\]\([^)]*\)|<!--.*?-->", "", text)
     assert len(WORD.findall(prose)) <= MOST_WORDS
+
+
+def test_help_says_what_the_commands_say_of_themselves(cli: Cli) -> None:
+    assert {name: str(command(name).help).splitlines()[0] for name in WORKBENCH} == WORKBENCH
+    for name in WORKBENCH:
+        asked = cli(name, "-h")
+        assert asked.exit_code == 0 and asked.stdout == cli(name, "--help").stdout and "Usage: " in asked.stdout
+
+
+def test_pages_use_the_options_that_are_there() -> None:
+    pages = [*LINKED, ROOT / "proofs" / "README.md", ROOT / "workbench" / "README.md"]
+    assert [wrong for page in pages for wrong in wrong_uses(page, WORKBENCH)] == []
+
+
+def test_the_runtime_is_pinned_to_its_own_version() -> None:
+    text = (ROOT / "workbench" / "pyproject.toml").read_text(encoding="utf-8")
+    pins = re.findall(r'^version = "(.*)"$|"outlines_phi\[cli\]==(.*)"', text, re.MULTILINE)
+    assert ["".join(pin) for pin in pins] == [outlines_phi.__version__] * 2
