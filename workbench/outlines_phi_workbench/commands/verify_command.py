@@ -162,7 +162,5 @@ def print_verification(name: str, found: Verification, console: Console) -> None
         legend.add_row("", Text(verdict.value, COLORS[verdict]), Text(MEANINGS[verdict]))
     console.print(legend, "")
     wrong = [result.check.id for result in found.results if result.finding.verdict is Verdict.COUNTEREXAMPLE]
-    if wrong:
-        console.print(Text(f"Counterexamples to {', '.join(wrong)}.", "bold red"))
-    else:
-        console.print(Text("No counterexample.", "bold green"))
+    said = f"Counterexamples to {', '.join(wrong)}." if wrong else "No counterexample."
+    console.print(Text(said, "bold red" if wrong else "bold green"))

@@ -32,11 +32,6 @@ class Truth:
     reference: Reference | None = None  # every member with its probabilities, where the language was enumerated
     source: str  # in words
 
-    @property
-    def mask_tv(self) -> float | None:
-        """The TV of plain masking."""
-        return None if self.texts is None or self.masked is None else total_variation(self.masked, self.texts)
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -73,17 +68,18 @@ class Cell:
         return self.estimator if self.sampler == "draw" else f"{self.estimator} + {self.sampler}"
 
 
-class Computed(NamedTuple):
-    """Exact figures of a distribution; names as in :class:`Cell`."""
+class Figures(NamedTuple):
+    """Figures of a distribution; names as in :class:`Cell`. Those that draws tell by their weights have no ``tv`` of texts."""
 
-    tv: float
     tv_tokens: float
     kl: float
     ess: float
-    lost: float
+    tv: float | None = None
+    lost: float | None = None
+    floor: float = 0.0  # the standard error of ``tv_tokens`` where it is an estimate
 
 
-def computed(reference: Reference, name: str, text_of: Callable[[Ids], str]) -> Computed:
+def computed(reference: Reference, name: str, text_of: Callable[[Ids], str]) -> Figures:
     """Return the exact figures of ``q_h``, ``h`` being the estimator ``name`` of ``reference``, by summation over all members.
 
     Where ``q_h`` loses trajectories (truncation leaves them no token), the distances are those of the completed ones, and lost
@@ -96,7 +92,7 @@ def computed(reference: Reference, name: str, text_of: Callable[[Ids], str]) -> 
     drawn = q > 0
     completed = float(q.sum())
     if completed <= 0:
-        return Computed(1.0, 1.0, math.nan, 0.0, 1.0)
+        return Figures(1.0, math.nan, 0.0, tv=1.0, lost=1.0)
     finished = q / completed
     texts = [text_of(ids) for ids in members]
     difference: Counter[str] = Counter()
@@ -105,11 +101,11 @@ def computed(reference: Reference, name: str, text_of: Callable[[Ids], str]) -> 
     log_ratio = log_q[drawn] - math.log(completed) - (log_p[drawn] - reference.log_phi)
     w = np.exp(log_p[drawn] - reference.log_phi - log_q[drawn])  # w / Phi
     mean, square = float((q[drawn] * w).sum()), float((q[drawn] * w**2).sum())
-    return Computed(
-        tv=sum(map(abs, difference.values())) / 2,
+    return Figures(
         tv_tokens=float(np.abs(finished - mu).sum()) / 2,
         kl=max(0.0, float((finished[drawn] * log_ratio).sum())),
         ess=mean**2 / square,
+        tv=sum(map(abs, difference.values())) / 2,
         lost=float(mu[~drawn].sum()),
     )
 
@@ -134,16 +130,7 @@ def ordered_groups(target: Mapping[str, float], other: Mapping[str, float], grou
     return dict(zip(texts, np.minimum(place.astype(int), groups - 1).tolist(), strict=True))
 
 
-class Weighed(NamedTuple):
-    """Estimates from weights; names as in :class:`Cell`, ``error`` the standard error of ``tv``."""
-
-    tv: float
-    error: float
-    kl: float
-    ess: float
-
-
-def weighed(log_w: ArrayLike, log_phi: float) -> Weighed:
+def weighed(log_w: ArrayLike, log_phi: float) -> Figures:
     """Estimate the distances of a proposal by weights of its draws, ``Phi`` being known (theory.md, section 4.4).
 
     ``TV(q, mu*) = 1 - E_q min(1, w / Phi)`` and ``KL(q || mu*) = log Phi - E_q log w``, of token sequences; where draws of weight
@@ -152,13 +139,13 @@ def weighed(log_w: ArrayLike, log_phi: float) -> Weighed:
     log_ratio = np.asarray(log_w, dtype=np.float64) - log_phi
     finished = log_ratio[log_ratio > -math.inf]
     if not len(finished):
-        return Weighed(1.0, 0.0, math.nan, 0.0)
+        return Figures(1.0, math.nan, 0.0)
     log_completed = math.log(len(finished) / len(log_ratio))
     least = np.exp(np.minimum(0.0, finished + log_completed))
     w = np.exp(log_ratio - log_ratio.max())
-    return Weighed(
-        tv=1.0 - float(least.mean()),
-        error=float(least.std()) / math.sqrt(len(least)),
+    return Figures(
+        tv_tokens=1.0 - float(least.mean()),
         kl=-float(finished.mean()) - log_completed,
         ess=float(w.mean() ** 2 / (w**2).mean()),
+        floor=float(least.std()) / math.sqrt(len(least)),
     )

@@ -28,7 +28,7 @@ from outlines_phi import (
     TextConstraint,
 )
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.fidelity.findings import frequencies
+from outlines_phi.fidelity.findings import frequencies, total_variation
 from outlines_phi.fidelity.probabilities import probabilities
 from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD
@@ -212,7 +212,7 @@ class Experiment:
             exact = computed(truth.reference, method.name, self._text)
             own = self._texts(truth.reference.distribution(method.name))
             distance, noise = drawn(texts, own)
-            return {"how": "computed", "floor": 0.0, **exact._asdict(), "agreement": distance / max(noise, LEAST_NOISE)}
+            return {"how": "computed", **exact._asdict(), "agreement": distance / max(noise, LEAST_NOISE)}
         known = _by_weights(method, log_w, truth)
         if truth.texts is not None:
             tv, floor = drawn(texts, truth.texts)
@@ -300,23 +300,20 @@ def _by_weights(method: Method, log_w: Any, truth: Truth) -> dict[str, Any]:
         return {}
     found = weighed(log_w, truth.log_phi)
     # A relative error of Phi moves the TV by no more than itself.
-    return {"tv_tokens": found.tv, "floor": math.hypot(found.error, truth.error), "kl": found.kl}
+    return {"tv_tokens": found.tv_tokens, "floor": math.hypot(found.floor, truth.error), "kl": found.kl}
 
 
 def _log_z_error(results: Sequence[Draws], log_phi: float) -> float | None:
     """Return the error of the estimate of ``log Phi``, where there is one estimate: of a call, or of calls that count alike."""
-    if len(results) == 1:
-        return results[0].log_z - log_phi
-    if any(draws.guarantee > Guarantee.WEIGHTED for draws in results):
+    if len(results) > 1 and any(draws.guarantee > Guarantee.WEIGHTED for draws in results):
         return None
     return log_mean([draws.log_z for draws in results]) - log_phi
 
 
 def _certificate(results: Sequence[Draws]) -> float | None:
     """Return an upper limit of the TV that every one of the draws has by its own account."""
-    found = [draws.certificate for draws in results]
-    known = [certificate.total_variation for certificate in found if certificate is not None]
-    return max(known) if len(known) == len(found) else None
+    known = [draws.certificate.total_variation for draws in results if draws.certificate is not None]
+    return max(known) if len(known) == len(results) else None
 
 
 @final
@@ -352,7 +349,7 @@ class Suite:
                 yield from ((heading, _unmeasured(language, method, _said(error))) for method in self.methods)
                 continue
             heading = replace(heading, log_phi=truth.log_phi, error=truth.error, source=truth.source)
-            mask = truth.mask_tv
+            mask = None if truth.texts is None or truth.masked is None else total_variation(truth.masked, truth.texts)
             for method in filter(subject.runs, self.methods):
                 observe(f"{language.name}, {method.name}")
                 try:

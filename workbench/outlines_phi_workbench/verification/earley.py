@@ -28,11 +28,8 @@ class ChartItem(NamedTuple):
         return self._replace(dot=self.dot + 1, here=here)
 
 
-class Reason(NamedTuple):
-    """The origin of an item: from ``before``, by a terminal, where ``inner`` is ``None``, or by a symbol that was completed."""
-
-    before: ChartItem
-    inner: ChartItem | None
+Reason = tuple[ChartItem, ChartItem | None]
+"""The origin of an item: the one before it, and the one that completed the symbol between; ``None`` where that is a terminal."""
 
 
 @final
@@ -61,7 +58,7 @@ class ItemChart:
     def read(self, items: Iterable[ChartItem], terminal: int, there: Any) -> list[ChartItem]:
         """Let a terminal lead from the place of ``items`` to ``there``; return the items that are new."""
         waiting = (item for item in items if self.needs(item)[1][:1] == (terminal,))
-        return self._closed((item.moved(there), Reason(item, None)) for item in waiting)
+        return self._closed((item.moved(there), (item, None)) for item in waiting)
 
     def needs(self, item: ChartItem) -> tuple[int, tuple[int, ...]]:
         """Return the head of an item's production, and the symbols that are still to be read."""
@@ -104,17 +101,17 @@ class ItemChart:
         if not rest:
             self._completed.setdefault((head, item.origin), []).append(item)
             for waiting in self._waiting.get((head, item.origin), ()):
-                yield waiting.moved(item.here), Reason(waiting, item)
+                yield waiting.moved(item.here), (waiting, item)
         elif rest[0] < len(self._grammar.terminals):
             for there in self._arcs(item.here).get(rest[0], ()):
-                yield item.moved(there), Reason(item, None)
+                yield item.moved(there), (item, None)
         else:
             key = (rest[0], item.here)
             self._waiting.setdefault(key, []).append(item)
             for number in self._grammar.by_head.get(rest[0], ()):
                 yield ChartItem(number, 0, item.here, item.here), None
             for complete in self._completed.get(key, ()):
-                yield item.moved(complete.here), Reason(item, complete)
+                yield item.moved(complete.here), (item, complete)
 
 
 @final

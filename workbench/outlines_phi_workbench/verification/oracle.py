@@ -67,16 +67,8 @@ class Oracle:
         return point != FAILED and self._points[point].ends
 
     def continues(self, point: int) -> bool:
-        """Return True if letters complete the text to a member."""
+        """Return True if letters complete the text, which is itself made of them, to a member."""
         return point != FAILED and self._points[point].is_live
-
-    def is_member(self, text: bytes) -> bool:
-        """Return True if ``text`` is in the language."""
-        return self.ends(self.advance(self.start, text))
-
-    def is_prefix(self, text: bytes) -> bool:
-        """Return True if letters complete ``text`` to a member; it is itself made of letters."""
-        return self.continues(self.advance(self.start, text))
 
     def alike(self, point: int, other: int) -> bool:
         """Return True if two points have one future, as far as the :data:`PAIRS` nearest pairs of points tell (Moore, 1956)."""
@@ -110,9 +102,8 @@ class GrammarOracle(ByteMachine[Move]):
 
     def __init__(self, grammar: Grammar, letters: Iterable[bytes] = BYTES) -> None:
         self.start = Move(START, ())
-        self.grammar, self._letters = grammar, tuple(letters)
-        self.lexing = Lexing(grammar.terminals)
-        self.earley = Earley(grammar)
+        self.grammar, self.lexing, self.earley = grammar, Lexing(grammar.terminals), Earley(grammar)
+        self._words = EmittedWords(self.lexing, letters)
 
     def step(self, point: Move, byte: int) -> Move | None:
         move = self.lexing.move(point.state, byte)
@@ -136,10 +127,6 @@ class GrammarOracle(ByteMachine[Move]):
     def used(self) -> frozenset[int]:
         """The bytes that some text has."""
         return frozenset(byte for byte in range(256) if any(self.lexing.move(state, byte) for state in self._places))
-
-    @cached_property
-    def _words(self) -> EmittedWords:
-        return EmittedWords(self.lexing, self._letters)
 
     @cached_property
     def _places(self) -> dict[int, int]:
