@@ -368,8 +368,8 @@ def assert_guide(guide: Guide, *, limit: int = 10_000, shortest: bool = True) ->
     AssertionError
         A law that does not hold, with the state.
     """
-    assert guide.min_tokens(DONE) == 0
-    for state in (DEAD, DONE):
+    for state, fewest in ((DEAD, UNREACHABLE), (DONE, 0)):
+        assert guide.min_tokens(state) == fewest, f"min_tokens of state {state} must be {fewest}"
         assert not guide.row(state).targets.any(), f"state {state} must lead nowhere"
     for state in reachable(guide, limit=limit):
         row, here = guide.row(state), guide.describe(state)

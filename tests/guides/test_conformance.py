@@ -76,6 +76,15 @@ def test_the_laws_refuse_a_broken_guide(rows: list[list[int]], fault: str) -> No
     refused(fault, assert_guide, table(rows), error=AssertionError)
 
 
+@pytest.mark.parametrize("state", [DEAD, DONE])
+def test_the_laws_refuse_the_other_length_of_a_fixed_state(state: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = FSMGuide.min_tokens
+    monkeypatch.setattr(
+        FSMGuide, "min_tokens", lambda guide, asked: right(guide, 1 - state if asked == state else asked)
+    )
+    refused(f"state {state} must be", assert_guide, table([[0, DONE, 3, 0], [0, DONE, 0, 0]]), error=AssertionError)
+
+
 @pytest.mark.parametrize("method", ["advance", "mask", "distances_after", "live_classes"])
 def test_a_state_that_contradicts_its_row_is_found(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     guide, right = table([[0, DONE, 3, 0], [0, DONE, 0, 0]]), getattr(FSMGuide, method)
