@@ -4,7 +4,8 @@ import gc
 import logging
 import os
 import resource
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from logging.handlers import BufferingHandler
 from typing import Any
 
@@ -57,12 +58,33 @@ def tidy(peak: list[int]) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def model() -> Any:
+def elsewhere() -> Any:
     """The bundled model, wrapped; tests that count or compare kept things make their own."""
     import outlines_phi
     from outlines_phi.lm import bundled
 
     return outlines_phi.from_transformers(*bundled.load())
+
+
+@pytest.fixture(scope="session")
+def model(elsewhere: Any) -> Any:
+    """The same, in files where no other host is the subject."""
+    return elsewhere
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run the program with arguments; returns its exit code, standard output and messages."""
+
+    def called(*arguments: str) -> tuple[int, str, str]:
+        import outlines_phi.cli
+        from tests.refusals import refused
+
+        monkeypatch.setattr(sys, "argv", ["outlines-phi", *arguments])
+        ended = refused(None, outlines_phi.cli.main, error=SystemExit)
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    return called
 
 
 @pytest.fixture

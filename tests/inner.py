@@ -41,9 +41,9 @@ from outlines_phi.fidelity.findings import (
 )
 from outlines_phi.fidelity.probabilities import probabilities
 from outlines_phi.format_limits import current_limits
-from outlines_phi.guides.fsm import CharacterFSM, FSMGuide, encoded
+from outlines_phi.guides.fsm import CharacterFSM, FSMGuide, encoded, from_index
 from outlines_phi.guides.grammar import cfg_guide, lexer
-from outlines_phi.guides.grammar.grammar import Grammar, Production, Terminal
+from outlines_phi.guides.grammar.grammar import Grammar, LRTables, Production, Terminal
 from outlines_phi.guides.grammar.lexeme_automaton import automaton_of
 from outlines_phi.guides.grammar.notation.reader import dyck, grammar_text
 from outlines_phi.guides.grammar.parser import ERROR, Parser

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
+import pytest
 from outlines.types import CFG, JsonSchema, Regex
 from scipy import stats
 
@@ -175,6 +177,7 @@ LANGUAGES = (
     Language("nested", r"(\(\)|\(a\)){1,2}", 7, seed=8),
     Language("late bottleneck", "[abc]{2}x{2}", 6, seed=11, scale=2.5),
 )
+WORDS, LOOP, NESTED, LATE = LANGUAGES
 
 GRAMMARS = (
     GrammarLanguage("Dyck", 'start: pair+\npair: "(" pair* ")"', 8, seed=23),
@@ -296,6 +299,7 @@ TREE = JSONLanguage("tree", '{"type": "array", "items": {"$ref": "#"}, "maxItems
 
 OF_EVERY_KIND = (*LANGUAGES, *GRAMMARS[:3])
 AND_OPEN = (*OF_EVERY_KIND, *OPEN, *STOPPED)
+languages = pytest.mark.parametrize("language", AND_OPEN, ids=str)
 
 
 def sample(
@@ -330,6 +334,14 @@ def pairs(results: Iterable[Draws]) -> list[tuple[Ids, ...]]:
 def joint(law: dict[Ids, float]) -> dict[tuple[Ids, Ids], float]:
     """Return the law of two independent draws."""
     return {(a, b): p * q for a, p in law.items() for b, q in law.items()}
+
+
+def pushed(law: dict[Ids, float], of: Callable[[Ids], Any]) -> dict[Any, float]:
+    """Return the law of ``of(y)``."""
+    found = defaultdict[Any, float](float)
+    for y, p in law.items():
+        found[of(y)] += p
+    return found
 
 
 def correct(draws: Draws, mu: dict[Ids, float], slack: float = 0.005) -> bool:
@@ -367,7 +379,7 @@ def streamed(sampler: Any, request: Request, check: Callable[[Any], None] = lamb
     return [texts[key] for key in sorted(texts)]
 
 
-def p_value(outcomes: list[tuple[int, ...]], law: dict[tuple[int, ...], float]) -> float:
+def p_value(outcomes: list[Any], law: dict[Any, float]) -> float:
     """Return the p-value of "the outcomes are draws of this law", 0 when one is outside it."""
     test = ChiSquare.of(outcomes, law)
     return 0.0 if test.outside else float(stats.chi2.sf(test.statistic, test.cells - 1))

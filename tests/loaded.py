@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     import torch
 
 
+MONDAY = "Question: is the bakery open on Monday? Answer: "
+SUNDAY = MONDAY.replace("Monday", "Sunday")
+ARIA = "New character: Aria. JSON: "
+A_PERSON = "A person as JSON: "
+ANSWER = Literal["yes", "no", "not now", "nobody"]
+
+
 class Person(BaseModel):
     name: str = Field(max_length=20)
     age: int
