@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from outlines_phi import BannedPhrases, SamplingSettings, Vocabulary
 from outlines_phi.guides import Table
-from outlines_phi.lm import TableModel
-from tests.inner import PhraseGuide, Request
+from tests.inner import PhraseGuide, Request, TableModel
 from tests.languages import Ids
 
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", "b", "ab", "ba", "c"], 0)
@@ -168,10 +167,7 @@ def normal(law: dict[Ids, float]) -> dict[Ids, float]:
     return law
 
 
-SHORT, NESTED = (
-    Banned((b"abc", b"bb"), 4, seed=9, scale=2.5),
-    Banned((b"aba", b"abbc", b"ca"), 4, seed=20, scale=2.5),
-)
+SHORT, NESTED = (Banned((b"abc", b"bb"), 4, seed=9, scale=2.5), Banned((b"aba", b"abbc", b"ca"), 4, seed=20, scale=2.5))
 """Laws that like phrases so much that every variant of a look-ahead is told from the others by a few thousand draws."""
 
 WHOLE = renewed(16)

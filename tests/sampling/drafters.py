@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outlines_phi.drafting import Draft, Drafter, Drafting, DraftRun, Site
-from outlines_phi.lm import TableModel
-from tests.inner import DEAD, DONE
+from tests.inner import DEAD, DONE, TableModel
 from tests.languages import VOCABULARY, Language
 
-Choice = Callable[[Site, DraftRun], int]
-Law = Callable[[Site, DraftRun], Tensor]
+Choice, Law = Callable[[Site, DraftRun], int], Callable[[Site, DraftRun], Tensor]
 
 
 @final
@@ -62,10 +60,7 @@ class Drawn(Drafter):
 @final
 class _Chains(Drafting):
     def __init__(
-        self,
-        run: DraftRun,
-        draw: Callable[[Site, np.random.Generator], tuple[int, Tensor | None]],
-        most: int = 1000,
+        self, run: DraftRun, draw: Callable[[Site, np.random.Generator], tuple[int, Tensor | None]], most: int = 1000
     ) -> None:
         self._run, self._draw, self._most = run, draw, most
 

@@ -86,8 +86,7 @@ def outcomes(
 @pytest.mark.parametrize(("q", "allowed"), CASES)
 def test_the_expectation_is_exact_for_every_token(q: dict[int, float], allowed: frozenset[int], further: int) -> None:
     """Over all orders: Pr(v) = q(v) / S, and E[S_hat 1[v]] = q(v), to the last digit also where S is 1e-12."""
-    total = math.fsum(q.values())
-    s = math.fsum(q[token] for token in allowed)
+    total, s = math.fsum(q.values()), math.fsum(q[token] for token in allowed)
     chance: Counter[int] = Counter()
     mass: Counter[int] = Counter()
     for p, _, outcome in outcomes(q, allowed, further):
@@ -148,8 +147,7 @@ def test_orders_are_laid_out_with_their_sums() -> None:
     """Pieces of an order, one after the other, are the whole order; every sum is that over the tokens after."""
     log_q = torch.from_numpy(np.random.default_rng(1).normal(scale=12.0, size=(3, 40)))
     log_q[:, ::7] = -math.inf
-    tokens = torch.arange(100, 140)
-    order = Order(log_q.clone(), tokens, torch.tensor(KEYS[:3]))
+    order = Order(log_q.clone(), torch.arange(100, 140), torch.tensor(KEYS[:3]))
     pieces = torch.cat([order.next(size) for size in (3, 9, 50)], -1)
     for row in range(3):
         ids, log_p, after, squares = pieces[:, row]

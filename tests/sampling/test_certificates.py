@@ -7,7 +7,6 @@ from functools import cache, partial
 
 import numpy as np
 import pytest
-import torch
 
 from outlines_phi import (
     AutoPhi,
@@ -21,7 +20,6 @@ from outlines_phi import (
     SamplingSettings,
 )
 from outlines_phi.guides import Table
-from outlines_phi.lm import TableModel
 from outlines_phi.sampling import Certificate
 from outlines_phi_workbench.suite.reference import CertifiedWalk, Reference, enumerate_language
 from tests.inner import (
@@ -35,6 +33,7 @@ from tests.inner import (
     PhraseGuide,
     RejectionAttempts,
     ResidualAttempts,
+    TableModel,
     TreeStore,
     enumerate_together,
     frequencies,
@@ -46,10 +45,12 @@ from tests.inner import (
 from tests.languages import (
     ALPHA,
     GRAMMARS,
-    LANGUAGES,
+    LOOP,
+    NESTED,
     OF_EVERY_KIND,
     PROMPT,
     VOCABULARY,
+    WORDS,
     Ids,
     Language,
     ids,
@@ -62,12 +63,10 @@ from tests.refusals import refused
 from tests.sampling.test_constraint import Merged
 from tests.sampling.test_constraint import reference as constrained_reference
 
-WORDS, LOOP, NESTED, LATE = LANGUAGES
 LONG = Language("long", "(a|b|ab|c)*x", 6, seed=5)
 """3,268 members: more than a few hundred tokens enumerate."""
 
-CONFIDENCE = 0.8
-REPEATS = 50
+CONFIDENCE, REPEATS = 0.8, 50
 
 
 pytestmark = pytest.mark.usefixtures("grown")
@@ -174,7 +173,6 @@ def confident(language: Language, n: int, store: TreeStore, **options: float) ->
 def test_the_law_of_confident_draws_is_that_of_the_known_members() -> None:
     """Chi-square and TV against mu* restricted to what the tree holds; the same test fails for mu* and for the U-walk."""
     store = TreeStore()
-    torch.manual_seed(1)
     draws = confident(LONG, 20_000, store)
     assert draws.guarantee is Guarantee.CONFIDENT and len(draws) == 20_000
     tree, mu, drawn = tree_of(store, LONG.request(1, None)), LONG.reference().mu, ids(draws)

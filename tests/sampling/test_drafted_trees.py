@@ -13,7 +13,6 @@ from torch import Tensor
 from outlines_phi import AutoPhi, BudgetError, Draws, Effort, ExactPhi, Guarantee, LearnedPhi, LookaheadPhi
 from outlines_phi.drafting import Draft, Drafter, FirstOf, ModelDrafter, TreeDrafter
 from outlines_phi.errors import DraftError
-from outlines_phi.lm import TableModel
 from outlines_phi.phi import Prefixes
 from outlines_phi.phi.learned import LearnedEstimate
 from tests.drafting.runs import Scripted
@@ -29,6 +28,7 @@ from tests.inner import (
     Prefetch,
     RejectionAttempts,
     Request,
+    TableModel,
     TreeStore,
     window_walks,
 )
@@ -36,10 +36,12 @@ from tests.inner import sampler as prefetch
 from tests.languages import (
     ALPHA,
     GRAMMARS,
-    LANGUAGES,
+    LATE,
     LISTED,
+    LOOP,
     PROMPT,
     VOCABULARY,
+    WORDS,
     Ids,
     Language,
     deviation,
@@ -57,6 +59,7 @@ from tests.languages import (
     tree_of,
     z,
 )
+from tests.refusals import refused
 from tests.sampling.banning import NESTED as BANS
 from tests.sampling.banning import SHORT, Banned
 from tests.sampling.drafters import Fixed, constant, ranked
@@ -69,7 +72,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning"),
     pytest.mark.usefixtures("grown"),
 ]
-WORDS, LOOP, _, LATE = LANGUAGES
 ROWS, FRESH = 630, 3000
 """Prompts of a language, shared by its drafters under a seed each; and prompts of the control."""
 Texts = list[Ids]
@@ -135,10 +137,12 @@ def test_exact_draws_have_the_law(made: Callable[[], tuple[Texts, Language]]) ->
 
 
 def test_a_constraint_that_is_found_out_node_by_node() -> None:
-    constraint, found = Merged(even=True), []
-    for seed, name in enumerate(FEW):
-        request = constrained(LOOP, 1, seed, constraint, rows=200)
-        found += ids(*sample(ExactPhi(width=8), request, drafter=drafters(LOOP)[name]))
+    constraint, phi = Merged(even=True), ExactPhi(width=8)
+    found = [
+        y
+        for seed, name in enumerate(FEW)
+        for y in ids(*sample(phi, constrained(LOOP, 1, seed, constraint, rows=200), drafter=drafters(LOOP)[name]))
+    ]
     assert p_value(found, constrained_reference(LOOP, constraint)[1]) > ALPHA
 
 
@@ -164,8 +168,7 @@ def coin_for_dead_tokens_alone(self: Attempts, attempt: Attempt) -> bool | None:
 def fresh(drafter: Drafter | None) -> Texts:
     """Return a draw of each of many fresh trees, of those whose first attempt found one."""
     phi = ExactPhi(width=1, effort=Effort(attempts=1))
-    with pytest.raises(BudgetError) as caught:
-        sample(phi, WORDS.request(1, 7, rows=FRESH), drafter=drafter)
+    caught = refused(None, sample, phi, WORDS.request(1, 7, rows=FRESH), drafter=drafter, error=BudgetError)
     return ids(*caught.value.draws)
 
 
@@ -216,11 +219,9 @@ class TestLookahead:
 
     def test_weights_are_unbiased(self) -> None:
         """The errors under all drafts are added."""
-        errors = []
-        for seed, name in enumerate(FEW):
-            (draws,) = sample(LookaheadPhi(weights=True), SHORT.request(900, seed), drafter=drafters(SHORT)[name])
-            errors.append(z(np.exp(draws.log_w), SHORT.phi()))
-        assert deviation(errors) < 4
+        phi = LookaheadPhi(weights=True)
+        draws = [sample(phi, SHORT.request(900, i), drafter=drafters(SHORT)[name])[0] for i, name in enumerate(FEW)]
+        assert deviation(z(np.exp(each.log_w), SHORT.phi()) for each in draws) < 4
 
     def test_a_stream_commits_what_a_call_draws(self) -> None:
         sampler = LookaheadSampler(LookaheadPhi(), Prefetch(drafters(BANS)["likeliest"], 3))
@@ -365,5 +366,4 @@ def broken(*_: object) -> Draft:
 @pytest.mark.parametrize("phi", [ExactPhi(), AutoPhi()], ids=["exact", "auto"])
 @pytest.mark.parametrize("answer", [broken, lambda *_: Draft((len(VOCABULARY),))], ids=["raises", "no token"])
 def test_a_drafter_that_breaks_is_named(phi: object, answer: Callable[..., Draft]) -> None:
-    with pytest.raises(DraftError, match="'scripted'"):
-        sample(phi, LOOP.request(1, 1), drafter=Scripted(answer))
+    refused("'scripted'", sample, phi, LOOP.request(1, 1), drafter=Scripted(answer), error=DraftError)

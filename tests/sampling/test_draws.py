@@ -11,18 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi import (
-    SMC,
-    BigramDPPhi,
-    Draw,
-    Draws,
-    ExactPhi,
-    Guarantee,
-    LearnedPhi,
-    LocalPhi,
-    OneStepPhi,
-    UnsupportedError,
-)
+from outlines_phi import SMC, BigramDPPhi, Draw, Draws, ExactPhi, Guarantee, LearnedPhi, LocalPhi, OneStepPhi
 from outlines_phi.sampling import Certificate, Population
 from tests.inner import (
     AncestralSampler,
@@ -35,7 +24,7 @@ from tests.inner import (
     numbers_of,
     random_stream,
 )
-from tests.languages import LANGUAGES, OF_EVERY_KIND, Language, sample
+from tests.languages import LANGUAGES, LOOP, OF_EVERY_KIND, Language, sample
 from tests.refusals import refused
 from tests.sampling.drafters import Drawn, Fixed, law_of, ranked
 from tests.sampling.test_constraint import Rule
@@ -75,8 +64,7 @@ def test_the_interval_that_is_shown_holds(phi: ExactPhi | LocalPhi) -> None:
 
 
 def test_one_of_a_kind_is_singular_and_a_guarantee_is_its_name() -> None:
-    counts = DrawCounts(calls=1, tokens=1)
-    single = Draws(items=(one(),), budget=3, counts=counts, rejections={"a": 1})
+    single = Draws(items=(one(),), budget=3, counts=DrawCounts(calls=1, tokens=1), rejections={"a": 1})
     assert repr(single).startswith("<1 draw, EXACT") and "1 model call, 1 token, 1 attempt upon" in repr(single)
     assert repr(replace(single, items=())).startswith("<0 draws")
     assert "<1,000 draws" in repr(replace(single, items=(one(),) * 1000))
@@ -108,8 +96,7 @@ def test_other_values_are_refused(value: Any) -> None:
 
 
 def test_what_is_no_function_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"expectation\(3\) was asked for; expected a function"):
-        numbers_of(3, ANSWERS)  # type: ignore[arg-type]
+    refused(r"expectation\(3\) was asked for; expected a function", numbers_of, 3, ANSWERS)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("n", ["3", -1, 1.5, None, True])
@@ -162,7 +149,6 @@ def test_forked_processes_draw_differently_where_they_have_no_seed_of_their_own(
 
 EOS = 0
 STATELESS = {"local": LocalPhi, "onestep": OneStepPhi}
-LOOP = LANGUAGES[1]
 """All of its texts end with the only letter that ends them."""
 
 

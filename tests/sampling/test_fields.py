@@ -25,19 +25,18 @@ from outlines_phi import (
     LocalPhi,
     SamplingSettings,
     TextConstraint,
-    UnsupportedError,
     Vocabulary,
     from_guidance,
 )
 from outlines_phi.errors import InterruptedDraws
 from outlines_phi.guides import FSMGuide, Guide, JSONGuide, Table
-from outlines_phi.lm import TableModel
 from outlines_phi.sampling.rejection import auto_sampler
 from tests.inner import (
     CompiledTypes,
     PhraseGuide,
     ProductGuide,
     Request,
+    TableModel,
     banned,
     compile_regex,
     lookahead,
@@ -45,6 +44,7 @@ from tests.inner import (
     window_walks,
 )
 from tests.languages import ALPHA, VOCABULARY, Ids, ids, p_value, sample, z
+from tests.refusals import refused
 
 WRITTEN = ['{"', "a", '":', '"x', '"y', "x", "y", '"', '",', '","', "b", '["', "],", '"],"', "c", "true", "false", "}"]
 BYTES = [chr(byte) for byte in range(0x20, 0x7F) if chr(byte) not in WRITTEN]
@@ -362,8 +362,7 @@ def test_a_text_of_one_block_is_labelled_as_others_and_predicates_on_whole_texts
     draws = drawn(record, FieldsPhi(attempts=100_000, least=0.0), 60)
     assert ({draw.guarantee for draw in draws}, {draw.blocks for draw in draws}) == ({Guarantee.FIELDWISE}, {1, 2})
     constraint = TextConstraint(complete=lambda text: True).over(LETTERS)
-    with pytest.raises(UnsupportedError, match="phi='fields'"):
-        drawn(FREE, FieldsPhi(), 1, constraint=constraint)
+    refused("phi='fields'", drawn, FREE, FieldsPhi(), 1, constraint=constraint)
 
 
 @pytest.mark.parametrize(("output_type", "last"), [(tuple[bool, bool], 3), (list[bool], 3), (bool, None)])

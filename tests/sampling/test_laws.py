@@ -50,6 +50,7 @@ from tests.languages import (
     correct,
     deviation,
     ids,
+    languages,
     p_value,
     pooled_p_value,
     power,
@@ -57,6 +58,7 @@ from tests.languages import (
     z,
 )
 from tests.phi.walks import LookingPhi
+from tests.refusals import refused
 from tests.sampling.drafters import OTHER
 
 # At the least budgets "auto" may fall back to weights, and says so.
@@ -92,8 +94,6 @@ OTHERS: dict[str, Callable[[], Sampler]] = {
     "particles, resampled": lambda: SMCSampler(LocalPhi(), SMC(particles=5, resample="ess", threshold=1.0)),
 }
 """Samplers whose distributions have tests of their own; what holds for every sampler holds for them."""
-
-languages = pytest.mark.parametrize("language", AND_OPEN, ids=str)
 
 
 def roads(*names: str) -> pytest.MarkDecorator:
@@ -201,10 +201,8 @@ def test_weights_are_unbiased_and_correct_the_proposal(
 
 def test_weights_that_are_a_tenth_too_large_fail_the_same_test() -> None:
     """Power control, by the weights of masking, which vary most."""
-    errors = []
-    for language in AND_OPEN:
-        (draws,) = sample(LocalPhi(), language.request(3_500, seed=3))
-        errors.append(z(1.1 * np.exp(draws.log_w), math.exp(language.reference().log_phi)))
+    draws = {language: sample(LocalPhi(), language.request(3_500, seed=3))[0] for language in AND_OPEN}
+    errors = (z(1.1 * np.exp(found.log_w), math.exp(each.reference().log_phi)) for each, found in draws.items())
     assert deviation(errors) > 4
 
 
@@ -215,8 +213,7 @@ def test_bounds_hold_and_draws_know_their_probability(name: str, language: Langu
     draws = EXACT[name]().sample(language.request(300, seed=5))[0]
     lower, upper = draws.log_z_bounds
     assert lower <= reference.log_phi + 1e-9 and reference.log_phi <= upper + 1e-9
-    for draw in draws:
-        assert draw.log_p == pytest.approx(reference.log_p[draw.token_ids], abs=1e-9)
+    assert all(draw.log_p == pytest.approx(reference.log_p[draw.token_ids], abs=1e-9) for draw in draws)
 
 
 @pytest.mark.in_turn
@@ -300,7 +297,6 @@ def test_a_kept_tree_serves_later_calls_with_the_same_law(road: str) -> None:
     language = LANGUAGES[0]
     sampler = ExactSampler(ExactPhi())
     mu = language.reference().mu
-    torch.manual_seed(0)
     results = [sampler.sample(language.request(1, seed=None))[0] for _ in range(2500)]
     assert p_value(ids(*results), mu) > ALPHA
     known = results[-100:]
@@ -372,8 +368,7 @@ def test_the_members_and_their_probabilities_are_those_of_the_definition(languag
     reference = language.reference()
     expected = set(members(language, language.budget))
     assert len(expected) > 40 and set(reference.log_p) == expected
-    for y in list(expected)[::7]:
-        assert reference.log_p[y] == pytest.approx(log_p(language, y), abs=1e-5)
+    assert all(reference.log_p[y] == pytest.approx(log_p(language, y), abs=1e-5) for y in list(expected)[::7])
 
 
 def test_near_the_end_of_the_budget_texts_that_only_longer_tokens_fit_in_are_left_out() -> None:
@@ -383,11 +378,9 @@ def test_near_the_end_of_the_budget_texts_that_only_longer_tokens_fit_in_are_lef
     assert set(language.reference().log_p) < complete
     shortest = {y for y in complete if len(y) == 4}
     assert shortest and shortest <= set(language.reference().log_p)
-    with pytest.raises(EmptyLanguageError, match="needs 6 tokens") as caught:
-        language.within(5).request(1, seed=0)
+    caught = refused("needs 6 tokens", language.within(5).request, 1, seed=0, error=EmptyLanguageError)
     assert caught.value.least_budget == 6  # though 4 do
-    for budget in range(6, 8):
-        assert shortest <= set(language.within(budget).reference().log_p) <= complete
+    assert all(shortest <= set(language.within(budget).reference().log_p) <= complete for budget in range(6, 8))
 
 
 @grammars

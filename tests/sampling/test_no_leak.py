@@ -28,7 +28,6 @@ from outlines_phi import (
     Vocabulary,
 )
 from outlines_phi.guides import FSMGuide, Guide, Table
-from outlines_phi.lm import TableModel
 from tests.guides.walking import bans, vocabularies
 from tests.inner import (
     Phi,
@@ -36,6 +35,7 @@ from tests.inner import (
     ProductGuide,
     Request,
     Sampler,
+    TableModel,
     TreeStore,
     banned,
     compile_regex,
@@ -457,5 +457,4 @@ def test_nothing_banned_is_drawn_under_random_bans_over_random_vocabularies(
     except EmptyLanguageError:
         return  # nothing is left, or nothing that is so short
     for prompt, draws in zip(prompts, results, strict=True):
-        for draw in draws:
-            assert not leaks(ban, vocabulary.decode(draw.token_ids), vocabulary.decode(prompt))
+        assert all(not leaks(ban, vocabulary.decode(draw.token_ids), vocabulary.decode(prompt)) for draw in draws)

@@ -29,15 +29,13 @@ from outlines_phi import (
     Special,
     TextConstraint,
     Thinking,
-    UnsupportedError,
     Vocabulary,
     from_language_model,
 )
 from outlines_phi.guides import Guide, Table
-from outlines_phi.lm import TableModel
 from outlines_phi.testing import assert_guide
 from outlines_phi_workbench.suite.reference import enumerate_language
-from tests.inner import PhiGenerator, Request, banned, frequencies, noise_floor, total_variation
+from tests.inner import PhiGenerator, Request, TableModel, banned, frequencies, noise_floor, total_variation
 from tests.languages import (
     ALPHA,
     SPECIAL,
@@ -47,6 +45,7 @@ from tests.languages import (
     correct,
     ids,
     p_value,
+    pushed,
     sample,
     unbiased,
     z,
@@ -225,9 +224,7 @@ class Thoughts:
     @cached_property
     def law(self) -> dict[Ids, float]:
         """The law of ``scope="answer"``: a free thought, and the conditioned answer after it."""
-        after = defaultdict[Ids, float](float)
-        for y, p in self.joint.items():
-            after[self.thought(y)] += p
+        after = pushed(self.joint, self.thought)
         return {y: self.free[self.thought(y)][0] * p / after[self.thought(y)] for y, p in self.joint.items()}
 
     @property
@@ -383,9 +380,7 @@ def test_a_draw_does_not_depend_on_the_others() -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES, ids=str)
 def test_probabilities_of_the_joint_scope_are_those_of_the_answers(language: Thoughts) -> None:
-    expected = defaultdict[str, float](float)
-    for member, p in language.conditioned.items():
-        expected[language.value(member)] += p
+    expected = pushed(language.conditioned, language.value)
     found = language.generator("joint").probabilities("", tolerance=0)
     assert {each.value: each.p for each in found.entries} == pytest.approx(expected, abs=1e-9)
     for each in language.generator("joint").probabilities("", tolerance=0.2).entries:
@@ -411,8 +406,7 @@ def test_an_effort_that_runs_out_hands_over_what_there_is() -> None:
 def test_what_means_nothing_is_refused() -> None:
     language = LANGUAGES[0]
     for wrong in ({"end": ""}, {"max_tokens": -1}, {"scope": "both"}, {"begin": 3}, {"end": 3}, {"end": "\ud800"}):
-        with pytest.raises(UnsupportedError, match="Thinking"):
-            Thinking(regex("a"), **wrong)  # type: ignore[arg-type]
+        refused("Thinking", Thinking, regex("a"), **wrong)  # type: ignore[arg-type]
     for nothing in (None, Thinking(regex("a"))):
         refused("Give the output type of the answer", Thinking, nothing)
     for inside in (
@@ -465,13 +459,10 @@ def test_weights_beside_special_tokens_are_unbiased(language: SpecialLanguage) -
 
 @pytest.mark.parametrize("language", SPECIAL, ids=str)
 def test_probabilities_are_those_of_what_texts_show(language: SpecialLanguage) -> None:
-    expected = defaultdict(float)
-    for tokens, p in language.reference().mu.items():
-        expected[language.table.guide.text(tokens).decode()] += p
+    expected = pushed(language.reference().mu, lambda tokens: language.table.guide.text(tokens).decode())
     model = from_language_model(language.lm, lambda text: BEFORE)
     found = Generator(model, language.term).probabilities("", max_new_tokens=language.budget)
-    for entry in found.entries:
-        assert entry.lo - 1e-9 <= expected[entry.text] <= entry.hi + 1e-9
+    assert all(entry.lo - 1e-9 <= expected[entry.text] <= entry.hi + 1e-9 for entry in found.entries)
     assert math.isclose(sum(entry.p for entry in found.entries), 1)
 
 

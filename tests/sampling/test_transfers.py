@@ -50,12 +50,11 @@ from tests.inner import (
     distributions,
     preexpand,
 )
-from tests.languages import LANGUAGES
+from tests.languages import LOOP
 from tests.lm.gardens import SIZE, build
 from tests.refusals import refused
 from tests.sampling.banning import SHORT
 
-LOOP = LANGUAGES[1]
 PLACES = ("/phi/", "/sampling/", "/numerics/", "/settings.py")
 """The folders whose transfers count: those of a host are its own, those of guides are kept by state."""
 
@@ -206,10 +205,7 @@ def test_every_sampler_reads_the_check_of_an_answer(name: str, monkeypatch: pyte
 
 @pytest.mark.parametrize(
     "make",
-    [
-        lambda phi: AncestralSampler(phi),
-        lambda phi: SMCSampler(phi, SMC(particles=4)),
-    ],
+    [lambda phi: AncestralSampler(phi), lambda phi: SMCSampler(phi, SMC(particles=4))],
     ids=["walks", "particles"],
 )
 def test_nothing_is_learned_from_an_answer_that_fails_its_check(

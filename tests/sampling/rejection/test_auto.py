@@ -29,12 +29,12 @@ from outlines_phi import (
     from_transformers,
 )
 from outlines_phi.guides import FSMGuide, Table
-from outlines_phi.lm import TableModel
 from outlines_phi.sampling.rejection.adaptive_proposal import STATE, AdaptiveTrajectories, BackedUpValues, last_state
 from tests.inner import (
     DONE,
     CallOptions,
     Request,
+    TableModel,
     TreeStore,
     TwoStages,
     bundled,
@@ -50,12 +50,16 @@ from tests.languages import (
     ALPHA,
     AND_OPEN,
     LANGUAGES,
+    LATE,
+    LOOP,
     PROMPT,
     VOCABULARY,
+    WORDS,
     Language,
     deviation,
     errors_of,
     ids,
+    languages,
     p_value,
     pooled_p_value,
     sample,
@@ -64,8 +68,6 @@ from tests.languages import (
 )
 from tests.loaded import Person
 
-languages = pytest.mark.parametrize("language", AND_OPEN, ids=str)
-WORDS, LOOP, _, LATE = LANGUAGES
 WEIGHTED = AutoPhi(share=0, candidates=1)
 ROWS = 40
 """Prompts of each of seven languages: a bias of all shows as it would in 280 of one, and that of the controls in any of them."""
@@ -79,10 +81,11 @@ pytestmark = [
 
 def test_weights_of_learning_trajectories_are_unbiased() -> None:
     """E[w f] = Phi mu*(f) over runs of 48 trajectories in 3 rounds, each of which learns from those before it."""
-    errors = []
-    for language in AND_OPEN:
-        rows = 5 * ROWS if language.name == "Dyck" else ROWS  # a few of whose trajectories weigh most
-        errors.append(errors_of(sample(WEIGHTED, language.request(48, seed=5, rows=rows)), language))
+    few = {"Dyck": 5 * ROWS}  # of whose trajectories weigh most
+    errors = [
+        errors_of(sample(WEIGHTED, language.request(48, seed=5, rows=few.get(language.name, ROWS))), language)
+        for language in AND_OPEN
+    ]
     assert all(deviation(column) < 3.5 for column in zip(*errors, strict=True))
 
 
@@ -228,10 +231,11 @@ def test_nothing_is_evaluated_twice_and_trees_are_kept() -> None:
 
 
 def test_a_small_memory_changes_no_law() -> None:
-    errors = []
-    for phi in (WEIGHTED, AutoPhi(share=0.1)):
-        request = LOOP.request(8, seed=9, rows=2 * ROWS)
-        errors.append(errors_of(sample(phi, request, store=TreeStore(6_000 * 2 * ROWS)), LOOP))
+    request = LOOP.request(8, seed=9, rows=2 * ROWS)
+    errors = [
+        errors_of(sample(phi, request, store=TreeStore(6_000 * 2 * ROWS)), LOOP)
+        for phi in (WEIGHTED, AutoPhi(share=0.1))
+    ]
     assert all(deviation(column) < 3.5 for column in zip(*errors, strict=True))
 
 
@@ -405,8 +409,7 @@ def test_texts_are_picked_by_a_chain_and_draws_by_weight(weighted: bool, kind: G
     request = replace(LANGUAGES[3].request(1, seed=4, rows=6), weighted=weighted)
     with pytest.warns(FidelityWarning, match="6 of 6 draws are not exact"):
         results = sample(AutoPhi(share=0.02), request)
-    for (one,) in results:
-        assert one.guarantee == kind and one.candidates == 32 and 1 <= one.ess <= 32
+    assert all(one.guarantee == kind and one.candidates == 32 and 1 <= one.ess <= 32 for (one,) in results)
     assert all(draws.log_z == pytest.approx(draws[0].log_w) and draws.certificate is None for draws in results)
 
 
