@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, TimeoutError
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from hypothesis import strategies as st
 
 from outlines_phi import BannedPhrases, EmptyLanguageError, Vocabulary
 from outlines_phi.guides import CFGGuide, FSMGuide, Guide, Table, read_grammar
-from outlines_phi.guides.grammar.grammar import LRTables
 from outlines_phi.guides.grammar.lexer import Lexer
 from outlines_phi.guides.json_schema.shapes import ObjectShape
 from outlines_phi.testing import assert_guide, assert_spells
@@ -27,6 +27,7 @@ from tests.inner import (
     EOS,
     NEVER,
     QUESTIONS,
+    LRTables,
     Partition,
     PhraseGuide,
     ProductGuide,
@@ -95,14 +96,12 @@ def test_a_state_that_contradicts_its_row_is_found(method: str, monkeypatch: pyt
         method,
         lambda *given: 1 - right(*given).astype(int) if method == "live_classes" else right(*given) + 1,
     )
-    with pytest.raises(AssertionError):
-        assert_row(guide, guide.start)
+    refused(None, assert_row, guide, guide.start, error=AssertionError)
 
 
 @pytest.mark.parametrize("other", ["a", "a?b?", "b?", "a*"])
 def test_the_laws_refuse_another_language(other: str) -> None:
-    with pytest.raises(AssertionError):
-        assert_spells(table([[0, DONE, 3, 0], [0, DONE, 0, 0]]), compile_regex(other))
+    refused(None, assert_spells, table([[0, DONE, 3, 0], [0, DONE, 0, 0]]), compile_regex(other), error=AssertionError)
 
 
 @pytest.mark.parametrize("language", AND_OPEN, ids=str)
@@ -136,9 +135,7 @@ def prepared() -> CFGGuide:
 
 def states_along(guide: Guide, text: bytes) -> list[int]:
     """Return the states along a member of the language, without that of its end."""
-    tokens, states = merged_tokens(guide.vocabulary, text), [guide.start]
-    for token in tokens:
-        states.append(guide.advance(states[-1], token))
+    states = [*accumulate(merged_tokens(guide.vocabulary, text), guide.advance, initial=guide.start)]
     assert guide.advance(states[-1], guide.vocabulary.eos_ids[0]) == DONE
     return states
 
@@ -206,8 +203,7 @@ def test_other_threads_wait_while_a_guide_is_pickled() -> None:
     with ThreadPoolExecutor(1) as pool:
         with guide._lock:
             pickled = pool.submit(pickle.dumps, guide)
-            with pytest.raises(TimeoutError):
-                pickled.result(timeout=0.1)
+            refused(None, pickled.result, timeout=0.1, error=TimeoutError)
         assert np.array_equal(pickle.loads(pickled.result()).mask(guide.start), guide.mask(guide.start))
 
 
@@ -249,8 +245,7 @@ def test_a_list_is_refused_where_no_text_is_left() -> None:
         if left:
             assert free_text(vocabulary, BannedPhrases(phrases)).min_tokens(2) == 0
             return
-        with pytest.raises(EmptyLanguageError) as error:
-            free_text(vocabulary, BannedPhrases(phrases))
+        error = refused(None, free_text, vocabulary, BannedPhrases(phrases), error=EmptyLanguageError)
         named = [phrase for phrase in phrases if repr(phrase) in str(error.value)]
         assert named and not written(vocabulary, named)
         assert all(written(vocabulary, [other for other in named if other != phrase]) for phrase in named)

@@ -149,8 +149,7 @@ def test_what_is_committed_is_not_gone_back_behind(terminals: tuple[Terminal, ..
 
 
 NUMBER = Terminal("NUMBER", r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
-COMMENT = Terminal("COMMENT", r"/\*([^*]|\*+[^*/])*\*+/")
-STRING = Terminal("STRING", r"'([^']|'')*'")
+COMMENT, STRING = Terminal("COMMENT", r"/\*([^*]|\*+[^*/])*\*+/"), Terminal("STRING", r"'([^']|'')*'")
 IF, WS = literals("if")[0], Terminal("WS", "_+", ignored=True)
 NUMBERS = (NUMBER, *literals("else"), NAME, *literals("+", ".", "..."))
 OTHERS = (*literals("/", "*"), NAME)

@@ -105,8 +105,7 @@ def test_a_regular_expression_of_the_same_parts_has_other_texts() -> None:
     """The power of the comparison: parts that are put together without regard to the longest lexeme."""
     pytest.importorskip("llguidance")
     for rules, pattern in [(REGULAR[0], "[ab]+b"), (REGULAR[2], "(a|ab)b"), (REGULAR[17], "a+a+(a+)?b")]:
-        expected = accepted(HEADER + rules, ABC, 5)
-        assert {text for text in texts_of(HEADER + f"start: A\nA: /{pattern}/", 5)} > expected
+        assert {text for text in texts_of(HEADER + f"start: A\nA: /{pattern}/", 5)} > accepted(HEADER + rules, ABC, 5)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -132,8 +131,7 @@ def test_what_reads_a_text_agrees_with_what_guides_it(seed: int) -> None:
     ],
 )
 def test_recursion_beside_lexemes_that_engines_cut_differently_is_refused(rules: str, message: str) -> None:
-    caught = refused(re.escape(message), GuidanceGrammar, HEADER + rules, error=GrammarError)
-    assert caught.value.position is not None
+    assert refused(re.escape(message), GuidanceGrammar, HEADER + rules, error=GrammarError).value.position is not None
 
 
 def test_what_never_ends_is_said_and_lexemes_that_are_written_alike_are_one() -> None:
@@ -249,9 +247,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("rules", "line", "column", "message"), REFUSED, ids=lambda value: repr(value)[:40])
 def test_refusals_point_at_what_is_not_read(rules: str, line: int, column: int, message: str) -> None:
-    with pytest.raises(GrammarError) as caught:
-        GuidanceGrammar(HEADER + rules)
-    assert message in str(caught.value) and f"line {line}, column {column}" in str(caught.value)
+    caught = refused(re.escape(message), GuidanceGrammar, HEADER + rules, error=GrammarError)
+    assert f"line {line}, column {column}" in str(caught.value)
 
 
 def test_sizes_are_bounded() -> None:
@@ -270,8 +267,7 @@ def test_sizes_are_bounded() -> None:
 
 
 def test_a_schema_of_nothing_comments_and_layout_are_read() -> None:
-    with pytest.raises(EmptyLanguageError):
-        GuidanceGrammar(HEADER + 'start: %json {"type": "string", "enum": [1]}')
+    refused(None, GuidanceGrammar, HEADER + 'start: %json {"type": "string", "enum": [1]}', error=EmptyLanguageError)
     text = (
         HEADER
         + '# first\nstart: /a/ // "not" read\n\n  | "b"i  # %json {\n\n  |  %lark {\n %llguidance {}\n  start: "c"\n }\n'
@@ -350,8 +346,7 @@ def test_names_and_ids_in_rules_templates_and_imports(tmp_path) -> None:  # type
     ],
 )
 def test_what_is_refused(grammar: str, error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
-        CFGGuide.of(read_grammar(grammar), WORDS)
+    refused(said, lambda: CFGGuide.of(read_grammar(grammar), WORDS), error=error)
 
 
 def test_a_terminal_has_none_in_llguidance_either() -> None:

@@ -123,8 +123,7 @@ def test_algebra(a: Pair, b: Pair, c: Pair) -> None:
         (x & (x | y), x),
         ((x & y) & z, x & (y & z)),
     ]
-    for left, right in laws:
-        assert left == right and hash(left) == hash(right)
+    assert all(left == right and hash(left) == hash(right) for left, right in laws)
 
 
 @fixed
@@ -290,8 +289,7 @@ def value(document: object, label: str = "") -> Template:
     return Template.of_value(Schema.read(document, label=label))
 
 
-ONE = value({"enum": [[1], []]})
-OTHER = value({"enum": [["a"], [1]]}, "1")
+ONE, OTHER = value({"enum": [[1], []]}), value({"enum": [["a"], [1]]}, "1")
 NUMBER = value({"enum": [1, 12]})
 
 TEMPLATES: dict[str, tuple[Template, str]] = {
@@ -419,8 +417,7 @@ def test_what_json_writes_is_read(options: Any) -> None:
 def test_the_step_is_that_of_the_first_lines_of_the_document() -> None:
     first = '[{"a": [\n  1\n], "b": 2}, '
     assert ANY.accepts((first + "[\n  3\n]]").encode()) and not ANY.accepts((first + "[\n    3\n]]").encode())
-    inside = '{\n    "a": [1, 2],\n    "b": [{\n        "c": 1\n    }]\n}'
-    assert ANY.accepts(inside.encode())
+    assert ANY.accepts(b'{\n "a": [1, 2],\n "b": [{\n "c": 1\n }]\n}')
 
 
 def test_a_chosen_layout_leaves_one_way() -> None:

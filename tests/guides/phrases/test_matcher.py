@@ -160,8 +160,9 @@ def test_a_text_may_be_read_in_any_pieces(matcher: PhraseMatcher, first: bytes, 
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 def test_steps_are_elementwise(make: Callable[[], PhraseMatcher]) -> None:
     one, many = make(), make()
-    rng = np.random.default_rng(0)
-    bytes_ = rng.choice(np.frombuffer(b"aabbcc   CA\xe2\x84\xaa", dtype=np.uint8), size=(5, 40, 30))
+    bytes_ = np.random.default_rng(0).choice(
+        np.frombuffer(b"aabbcc   CA\xe2\x84\xaa", dtype=np.uint8), size=(5, 40, 30)
+    )
     states = np.full(bytes_.shape[1:], many.start)
     for row in bytes_:
         states = many.step(states, row)
