@@ -10,14 +10,13 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from scipy import stats
 
 from outlines_phi import AutoPhi, BudgetError, Effort, ExactPhi, Generator, UnsupportedError, from_transformers
 from outlines_phi.cli import command_options, journal
 from outlines_phi.cli.batches import Batches
 from outlines_phi.cli.command_options import Given
-from tests.chi_square import ChiSquare
 from tests.inner import Call, bundled, frequencies, total_variation
+from tests.languages import p_value
 from tests.precision import near_log
 
 from .conftest import ARIA, BAKERY, LONG, MUSEUM, Cli, records, refused, saved, write
@@ -136,8 +135,8 @@ class TestLines:
 
     def test_odd_prompts_stay_what_they_are(self, cli: Cli, folder: Path) -> None:
         odd = ["a\u2028b\u0085c", "🦊 \x00", "\ud800", 'quote " and \\']
-        result = cli("generate --regex [0-9] --output o.jsonl --file", write(folder / "p.jsonl", odd))
-        assert result.exit_code == 1  # half a surrogate pair is no text
+        sent = "generate --regex [0-9] --output o.jsonl --file"
+        assert cli(sent, write(folder / "p.jsonl", odd)).exit_code == 1  # half a surrogate pair is no text
         lines = records((folder / "o.jsonl").read_text(encoding="utf-8").replace("\u2028", " ").replace("\u0085", " "))
         assert [line["record"] for line in lines] == ["draw", "draw", "error", "draw"]
         assert lines[2]["prompt"] == "\ud800" and "valid Unicode" in lines[2]["message"]
@@ -157,8 +156,7 @@ def test_a_chat_goes_through_the_template(cli: Cli, folder: Path, other_model: P
     assert lines[0]["prompt"] == chat and lines[-1]["prompt"] == BAKERY
     assert lines[0]["log_z"] != lines[-1]["log_z"]
     # A plain text is a user message; the bounds are the law's, whatever the seed.
-    alone = records(cli(sent, write(folder / "q.jsonl", [[chat[1]]])).stdout)
-    assert alone[0]["log_z"] == near_log(lines[-1]["log_z"])
+    assert records(cli(sent, write(folder / "q.jsonl", [[chat[1]]])).stdout)[0]["log_z"] == near_log(lines[-1]["log_z"])
 
 
 def test_a_chat_without_a_template_is_refused_at_once(cli: Cli, folder: Path) -> None:
@@ -442,9 +440,7 @@ def test_exact_draws_have_the_computed_law_and_masked_ones_by_weight_only(cli: C
     for phi in ("exact", "local"):
         sent = f"generate --type formats:Answer --n 100 --batch-size 3 --seed 11 --phi {phi}"
         lines = records(cli(sent, *[BAKERY] * 10).stdout)
-        texts = [line["value"] for line in lines]
-        test = ChiSquare.of(texts, law)
-        p_values.append(0.0 if test.outside else float(stats.chi2.sf(test.statistic, test.cells - 1)))
+        p_values.append(p_value(texts := [line["value"] for line in lines], law))
     assert p_values[1] < 1e-6 < 0.01 < p_values[0]
     weighted = frequencies(texts, [math.exp(line["log_w"]) for line in lines])
     assert total_variation(weighted, law) < 0.05 < 0.2 < total_variation(frequencies(texts), law)

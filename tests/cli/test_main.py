@@ -1,6 +1,5 @@
 """The start and the end of the command line, its bar, the process that ``serve`` becomes, and what commands refuse."""
 
-import importlib
 import importlib.util
 import json
 import os
@@ -21,22 +20,11 @@ from outlines_phi.cli.app import FAILED, OPTIONS, REFUSED
 from outlines_phi.cli.command_options import NO_DRAFTS
 from outlines_phi.cli.terminal import bar
 from tests.inner import DRAFTERS, ESTIMATORS, LEVELS, TOKENIZATIONS, Resample, bundled
+from tests.refusals import refused as exits
 
 from .conftest import BAKERY, LONG, Cli, refused
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["outlines-phi", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            outlines_phi.cli.main()
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
 
 
 def test_version(run: Run) -> None:
@@ -109,8 +97,7 @@ def without_rich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("without_rich")
 def test_a_missing_extra_is_named_with_the_line_that_installs_it() -> None:
-    with pytest.raises(SystemExit) as ended:
-        outlines_phi.cli.main()
+    ended = exits(None, outlines_phi.cli.main, error=SystemExit)
     assert "needs rich" in str(ended.value.code) and "pip install 'outlines_phi[cli]'" in str(ended.value.code)
 
 

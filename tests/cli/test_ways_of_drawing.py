@@ -64,8 +64,7 @@ def test_texts_of_a_walk_are_those_without_a_draft(cli: Cli) -> None:
     ],
 )
 def test_a_file_is_gone_on_with_in_the_same_way_only(begun: str, other: str, said: str, cli: Cli) -> None:
-    for _ in range(2):
-        assert cli(f"{ANSWER} {begun} --output draws.jsonl", BAKERY).exit_code == 0
+    assert all(cli(f"{ANSWER} {begun} --output draws.jsonl", BAKERY).exit_code == 0 for _ in range(2))
     refused(cli(f"{ANSWER} {other} --output draws.jsonl", BAKERY), said)
 
 
@@ -73,8 +72,7 @@ def test_the_table_of_fit_is_that_of_the_library(cli: Cli) -> None:
     result = cli("fit --type formats:Answer --regex Yes|No --line 4", BAKERY, ARIA)
     assert result.exit_code == 0, result.stderr
     table = Generator(from_transformers(*bundled.load()), Literal["yes", "no"]).fit([BAKERY, ARIA], tokens=4)
-    for fit in table:
-        assert f"{fit.log_phi}" in result.stdout and repr(fit.line) in result.stdout
+    assert all(f"{fit.log_phi}" in result.stdout and repr(fit.line) in result.stdout for fit in table)
     assert "Regex(pattern='Yes|No')" in result.stdout and "-15.89" in result.stdout
     assert REMEDIES["ask"] in " ".join(result.stdout.split())
 
@@ -131,8 +129,7 @@ def test_what_the_prompt_begins_counts_where_it_is_to(option: str, texts: str, c
 
 def test_a_file_goes_on_under_the_same_ban_only(cli: Cli, folder: Path) -> None:
     sent = f"generate --n 3 {SHORT} --output o.jsonl"
-    for _ in range(2):
-        assert cli(f"{sent} --ban yes", BAKERY).exit_code == 0
+    assert all(cli(f"{sent} --ban yes", BAKERY).exit_code == 0 for _ in range(2))
     refused(cli(f"{sent} --ban no", BAKERY), "differs in the banned phrases")
     refused(cli(f"{sent} --ban yes --ban-level weighted", BAKERY), "differs in phi")
     refused(cli(f"{sent} --ban yes --no-ban-across-prompt", BAKERY), "across_prompt")

@@ -1,7 +1,6 @@
 """An engine that drives a logits processor as that of vLLM does, and a client of the server around it; with vLLM or without."""
 
 import enum
-import importlib
 import importlib.util
 import math
 import sys

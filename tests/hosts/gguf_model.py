@@ -1,7 +1,5 @@
 """The bundled model as a file of llama.cpp."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from outlines.types import CFG
 
-from outlines_phi import Generator, PhiTransformers, UnsupportedError, from_guidance, from_transformers, wrap
+from outlines_phi import Generator, PhiTransformers, from_guidance, from_transformers, wrap
 from outlines_phi.lm import bundled
+from tests.refusals import refused
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
 
@@ -60,8 +61,7 @@ def test_the_weights_of_a_model_of_guidance_are_wrapped() -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_other_models_of_guidance_are_refused(given: Any, message: str) -> None:
-    with pytest.raises(UnsupportedError, match=message):
-        wrap(given)
+    refused(message, wrap, given)
 
 
 def test_guidance_is_not_imported() -> None:
@@ -92,10 +92,8 @@ class TestWithGuidance:
 
     def test_a_model_with_text_or_settings_is_refused(self, guidance: Any) -> None:
         lm = guidance.models.Transformers(*bundled.load(), echo=False)
-        with pytest.raises(UnsupportedError, match="give its text as the prompt"):
-            wrap(lm + "Once upon a time")
-        with pytest.raises(UnsupportedError, match="Wrap the model without sampling_params"):
-            wrap(lm.with_sampling_params({"top_p": 0.5}))
+        refused("give its text as the prompt", wrap, lm + "Once upon a time")
+        refused("Wrap the model without sampling_params", wrap, lm.with_sampling_params({"top_p": 0.5}))
 
     def test_what_is_no_grammar(self, guidance: Any) -> None:
         @guidance.guidance(stateless=True, dedent=False)
@@ -103,7 +101,7 @@ class TestWithGuidance:
             return lm + guidance.select(["yes", "no"])
 
         assert from_guidance(answer()) == CFG(answer().ll_grammar())
-        with pytest.raises(UnsupportedError, match="Call the function"):
-            from_guidance(answer)
-        with pytest.raises(UnsupportedError, match="outlines_phi.wrap\\(model\\) takes a model of guidance"):
-            from_guidance(guidance.models.Mock(b"<s>yes"))
+        refused("Call the function", from_guidance, answer)
+        refused(
+            "outlines_phi.wrap\\(model\\) takes a model of guidance", from_guidance, guidance.models.Mock(b"<s>yes")
+        )

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import outlines
 import pytest
 from outlines.types import regex
+from pydantic import BaseModel
 
 from outlines_phi import (
     SMC,
@@ -19,7 +20,6 @@ from outlines_phi import (
     Special,
     Thinking,
     Tools,
-    UnsupportedError,
     audit,
     from_language_model,
     from_transformers,
@@ -30,10 +30,16 @@ from outlines_phi.lm import bundled
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.testing import check_language_model
 from tests.languages import p_value
+from tests.refusals import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning", "ignore::DeprecationWarning")
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
+
+
+class Hours(BaseModel):
+    day: Literal["Sunday", "Monday"]
+    open: bool
 
 
 def transformers(folder: Path) -> PhiModel:
@@ -94,11 +100,6 @@ HOSTS: dict[str, tuple[Callable[[Path], PhiModel], str]] = {
 """Each host over the bundled model in single precision, and the package that it needs."""
 
 
-@pytest.fixture(scope="module")
-def elsewhere() -> PhiModel:
-    return transformers(Path())
-
-
 @pytest.fixture(scope="module", params=HOSTS)
 def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PhiModel:
     make, package = HOSTS[request.param]
@@ -133,12 +134,7 @@ def order(dish: Literal["soup", "bread"], count: Literal[1, 2]) -> None:
     """A tool."""
 
 
-FORM = {
-    "type": "tag",
-    "begin": "<",
-    "content": {"type": "regex", "pattern": "[a-z]{1,4}"},
-    "end": [">", "."],
-}
+FORM = {"type": "tag", "begin": "<", "content": {"type": "regex", "pattern": "[a-z]{1,4}"}, "end": [">", "."]}
 FEATURES: dict[str, tuple[Any, dict[str, Any]]] = {
     "thought": (Thinking(Literal["yes", "no"], end=".", max_tokens=4), {}),
     "joint": (Thinking(Literal["yes", "no"], end=Special("<|pad|>"), max_tokens=3, scope="joint"), {}),
@@ -168,8 +164,7 @@ def test_seeded_masked_draws_and_their_accounts_are_those_of_transformers(
             [(token.log_p, token.log_q, *(entry.log_p for entry in token.top or ())) for token in each.tokens]
             for each in (one, other)
         ]
-        for row, expected in zip(*accounts, strict=True):
-            assert row == pytest.approx(expected, abs=1e-3)
+        assert all(row == pytest.approx(expected, abs=1e-3) for row, expected in zip(*accounts, strict=True))
 
 
 def test_exact_draws_have_the_conditioned_distribution_and_masking_has_not(host: PhiModel) -> None:
@@ -213,8 +208,7 @@ def test_threads_take_turns(host: PhiModel) -> None:
 
 @pytest.mark.parametrize("prompt", [3, None, {"a": 1}, ""])
 def test_what_is_no_prompt_is_refused(prompt: Any, host: PhiModel) -> None:
-    with pytest.raises(UnsupportedError):
-        host(prompt, Literal["yes", "no"], phi="exact")
+    refused(None, host, prompt, Literal["yes", "no"], phi="exact")
 
 
 def test_wrapped_once_more_it_is_another_with_other_defaults(host: PhiModel) -> None:
@@ -225,5 +219,4 @@ def test_wrapped_once_more_it_is_another_with_other_defaults(host: PhiModel) -> 
 
 
 def test_it_is_not_pickled(host: PhiModel) -> None:
-    with pytest.raises(UnsupportedError, match=f"A {type(host).__name__} is neither pickled"):
-        pickle.dumps(host)
+    refused(f"A {type(host).__name__} is neither pickled", pickle.dumps, host)

@@ -1,13 +1,12 @@
 """llama.cpp: what is its own beside what every host promises. Run by `make test-llamacpp`."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, ClassVar, Literal
+from unittest.mock import Mock
 
 import numpy as np
 import outlines
@@ -15,14 +14,13 @@ import pytest
 import torch
 from outlines.inputs import Chat
 from outlines.types import regex
-from pydantic import BaseModel
 
-from outlines_phi import Generator, UnsupportedError, from_transformers, wrap
+from outlines_phi import Generator, wrap
 from outlines_phi.errors import ModelError
-from outlines_phi.lm import TransformersModel, bundled
+from outlines_phi.lm import TransformersModel
 from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.testing import check_language_model
-from tests.hosts.test_hosts import QUESTION
+from tests.hosts.test_hosts import QUESTION, Hours
 
 llama_cpp = pytest.importorskip("llama_cpp")
 gguf = pytest.importorskip("gguf")
@@ -31,6 +29,7 @@ from outlines_phi.lm import llamacpp_model as models  # noqa: E402
 from outlines_phi.lm.llamacpp_model import LlamaCppModel  # noqa: E402
 from outlines_phi.plugin.hosts.llamacpp import PhiLlamaCpp  # noqa: E402
 from tests.hosts.gguf_model import write, write_adapter  # noqa: E402
+from tests.refusals import refused  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning", "ignore::DeprecationWarning")
 
@@ -56,11 +55,6 @@ def llama(path: Path) -> Any:
 @pytest.fixture(scope="session")
 def model(llama: Any) -> PhiLlamaCpp:
     return wrap(outlines.from_llamacpp(llama, chat_mode=False))
-
-
-@pytest.fixture(scope="session")
-def elsewhere() -> Any:
-    return from_transformers(*bundled.load())
 
 
 @pytest.fixture(scope="session")
@@ -150,21 +144,14 @@ class TestLanguageModel:
             return found
 
         monkeypatch.setattr(llama_cpp, "llama_get_logits", spoiled)
-        with pytest.raises(ModelError, match="NaN"):
-            LlamaCppModel(llama).trees([[5, 6]]).roots()
+        refused("NaN", lambda: LlamaCppModel(llama).trees([[5, 6]]).roots(), error=ModelError)
 
     @pytest.mark.parametrize("kind", ["llama_model_is_recurrent", "llama_model_is_hybrid", "llama_model_has_encoder"])
     def test_models_without_keys_and_values_are_refused(self, kind: str, llama: Any, monkeypatch: Any) -> None:
         monkeypatch.setattr(llama_cpp, kind, lambda weights: True)
         model = wrap(outlines.from_llamacpp(llama, chat_mode=False))
         assert isinstance(model(QUESTION, max_tokens=2), str)  # the loop of llama.cpp needs nothing of ours
-        with pytest.raises(UnsupportedError, match="Run this model on Transformers"):
-            model(QUESTION, Literal["yes", "no"], phi="exact")
-
-
-class Hours(BaseModel):
-    day: Literal["Sunday", "Monday"]
-    open: bool
+        refused("Run this model on Transformers", model, QUESTION, Literal["yes", "no"], phi="exact")
 
 
 class TestTheLoopOfTheHost:
@@ -185,25 +172,20 @@ class TestTheLoopOfTheHost:
                 assert "".join(model.stream(QUESTION, output_type, **options)) == text
 
     def test_an_error_under_the_mask_is_raised(self, model: PhiLlamaCpp, monkeypatch: pytest.MonkeyPatch) -> None:
-        def failing(*given: Any) -> Any:
-            raise ModelError("spoiled")
-
-        monkeypatch.setattr(MaskLogitsProcessor, "process_logits", failing)
-        with pytest.raises(ModelError, match="spoiled"):
-            model(QUESTION, Literal["yes", "no"], **self.OPTIONS)
-        with pytest.raises(ModelError, match="spoiled"):
-            list(model.stream(QUESTION, Literal["yes", "no"], **self.OPTIONS))
+        monkeypatch.setattr(MaskLogitsProcessor, "process_logits", Mock(side_effect=ModelError("spoiled")))
+        refused("spoiled", model, QUESTION, Literal["yes", "no"], **self.OPTIONS, error=ModelError)
+        refused("spoiled", lambda: list(model.stream(QUESTION, Literal["yes", "no"], **self.OPTIONS)), error=ModelError)
 
     def test_json_is_masked(self, model: PhiLlamaCpp) -> None:
         assert Hours.model_validate_json(model(QUESTION, Hours, max_tokens=60, temperature=1.0, seed=2))
 
     def test_what_it_cannot_do_is_said(self, model: PhiLlamaCpp) -> None:
-        with pytest.raises(NotImplementedError, match="batch"):
-            model.batch([QUESTION], Literal["yes", "no"])
-        with pytest.raises(UnsupportedError, match="Give phi='local' with banned phrases"):
-            model(QUESTION, Literal["yes", "no"], banned_phrases=["no"], phi=None)
-        with pytest.raises(UnsupportedError, match="llama.cpp's own loop has no use"):
-            model(QUESTION, Literal["yes", "no"], draft="forced")
+        refused("batch", model.batch, [QUESTION], Literal["yes", "no"], error=NotImplementedError)
+        for words, options in (
+            ("Give phi='local' with banned phrases", {"banned_phrases": ["no"], "phi": None}),
+            ("llama.cpp's own loop has no use", {"draft": "forced"}),
+        ):
+            refused(words, model, QUESTION, Literal["yes", "no"], **options)
 
 
 class TestPrompts:
@@ -229,8 +211,8 @@ class TestPrompts:
 
     def test_a_prompt_beyond_the_context_is_refused(self, path: Path) -> None:
         short = wrap(outlines.from_llamacpp(load(path, n_ctx=32), chat_mode=False))
-        with pytest.raises(ModelError, match="larger n_ctx= to Llama.*exceed context window"):
-            short(QUESTION * 30, Literal["yes", "no"], phi="exact")
+        words = "larger n_ctx= to Llama.*exceed context window"
+        refused(words, short, QUESTION * 30, Literal["yes", "no"], phi="exact", error=ModelError)
 
 
 def test_a_long_call_in_a_small_cache(path: Path, elsewhere: Any) -> None:

@@ -1,25 +1,23 @@
 """MLX: what is its own beside what every host promises. Run by `make test-mlx`."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import Mock
 
 import numpy as np
 import outlines
 import pytest
 from outlines.types import regex
-from pydantic import BaseModel
 
-from outlines_phi import UnsupportedError, wrap
+from outlines_phi import wrap
 from outlines_phi.errors import ModelError
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.testing import check_language_model
-from tests.hosts.test_hosts import QUESTION
+from tests.hosts.test_hosts import QUESTION, Hours
 
 mlx_lm = pytest.importorskip("mlx_lm")
 
@@ -29,6 +27,7 @@ from mlx_lm.sample_utils import make_sampler  # noqa: E402
 from outlines_phi.lm import mlx_model as models  # noqa: E402
 from outlines_phi.lm.mlx_model import MLXModel  # noqa: E402
 from outlines_phi.plugin.hosts.mlx import PhiMLXLM  # noqa: E402
+from tests.refusals import refused  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning", "ignore::DeprecationWarning")
 
@@ -121,8 +120,7 @@ class TestLanguageModel:
             time_step_rank=4,
             intermediate_size=64,
         )
-        with pytest.raises(UnsupportedError, match="It keeps a ArraysCache"):
-            lm_of(recurrent, loaded[1])
+        refused("It keeps a ArraysCache", lm_of, recurrent, loaded[1])
 
     def test_a_model_that_does_not_take_rows_is_refused(self, loaded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """Control of the trial: a wrong position is found."""
@@ -135,8 +133,7 @@ class TestLanguageModel:
             return answer
 
         monkeypatch.setattr(models.RowContext, "decode", shifted)
-        with pytest.raises(UnsupportedError, match="rows have lengths of their own"):
-            lm_of(*loaded)
+        refused("rows have lengths of their own", lm_of, *loaded)
 
     def test_its_version_changes_with_its_weights(self) -> None:
         changed, tokenizer = load()
@@ -150,13 +147,7 @@ class TestLanguageModel:
         spoiled, tokenizer = load()
         lm = lm_of(spoiled, tokenizer)
         spoiled.model.norm.weight = spoiled.model.norm.weight * float("nan")
-        with pytest.raises(ModelError, match="NaN"):
-            lm.trees([[5, 6]]).roots()
-
-
-class Hours(BaseModel):
-    day: Literal["Sunday", "Monday"]
-    open: bool
+        refused("NaN", lambda: lm.trees([[5, 6]]).roots(), error=ModelError)
 
 
 class TestTheLoopOfTheHost:
@@ -174,24 +165,21 @@ class TestTheLoopOfTheHost:
         assert Hours.model_validate_json(model(QUESTION, Hours, max_tokens=60))
 
     def test_an_error_under_the_mask_is_raised(self, model: PhiMLXLM, monkeypatch: pytest.MonkeyPatch) -> None:
-        def failing(*given: Any) -> Any:
-            raise ModelError("spoiled")
-
-        monkeypatch.setattr(MaskLogitsProcessor, "process_logits", failing)
-        with pytest.raises(ModelError, match="spoiled"):
-            model(QUESTION, Literal["yes", "no"], max_tokens=4)
+        monkeypatch.setattr(MaskLogitsProcessor, "process_logits", Mock(side_effect=ModelError("spoiled")))
+        refused("spoiled", model, QUESTION, Literal["yes", "no"], max_tokens=4, error=ModelError)
 
     def test_what_it_cannot_do_is_said(self, model: PhiMLXLM) -> None:
-        with pytest.raises(NotImplementedError, match="batch"):
-            model.batch([QUESTION], Literal["yes", "no"])
-        with pytest.raises(UnsupportedError, match="Give phi='local' with banned phrases"):
-            model(QUESTION, Literal["yes", "no"], banned_phrases=["no"], phi=None)
-        with pytest.raises(UnsupportedError, match="mlx-lm's own loop has no use"):
-            model(QUESTION, Literal["yes", "no"], draft="forced")
-        with pytest.raises(UnsupportedError, match=r"^sampler=make_sampler\(\.\.\.\) of mlx-lm cannot be used here"):
-            model(QUESTION, Literal["yes", "no"], sampler=make_sampler(temp=1.0), phi="exact")
-        with pytest.raises(UnsupportedError, match=r"mlx\.core\.random\.seed"):
-            model(QUESTION, Literal["yes", "no"], seed=3)
+        refused("batch", model.batch, [QUESTION], Literal["yes", "no"], error=NotImplementedError)
+        for words, options in (
+            ("Give phi='local' with banned phrases", {"banned_phrases": ["no"], "phi": None}),
+            ("mlx-lm's own loop has no use", {"draft": "forced"}),
+            (
+                r"^sampler=make_sampler\(\.\.\.\) of mlx-lm cannot be used here",
+                {"sampler": make_sampler(temp=1.0), "phi": "exact"},
+            ),
+            (r"mlx\.core\.random\.seed", {"seed": 3}),
+        ):
+            refused(words, model, QUESTION, Literal["yes", "no"], **options)
 
 
 @pytest.mark.parametrize("prompt", ["hi", " two words\n", "ünïcode €"])

@@ -1,7 +1,5 @@
 """vLLM by itself, in the application: its settings, its prompts, its room, and its end."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os
@@ -19,12 +17,13 @@ from outlines.inputs import Chat
 from outlines.types import regex
 from safetensors.torch import save_file
 
-from outlines_phi import Generator, UnsupportedError, from_transformers, from_vllm_offline, wrap
+from outlines_phi import Generator, from_transformers, from_vllm_offline, wrap
 from outlines_phi.errors import ModelError
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.session import PhiModel
 from tests.hosts.test_hosts import QUESTION
 from tests.precision import near_log
+from tests.refusals import refused
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what vLLM and its libraries say of one another
@@ -59,11 +58,6 @@ def model() -> Any:
 
 
 @pytest.fixture(scope="module")
-def elsewhere() -> PhiModel:
-    return from_transformers(*bundled.load())
-
-
-@pytest.fixture(scope="module")
 def narrow() -> Any:
     """An engine with little room, which reads prompts in parts and schedules ahead, in a process of its own."""
     llm = start(**ENGINE, num_gpu_blocks_override=60, max_num_batched_tokens=64, max_num_seqs=16, async_scheduling=True)
@@ -87,8 +81,7 @@ def test_an_engine_that_does_not_hand_out_logits_is_refused() -> None:
         {"logits_processors": ENGINE["logits_processors"], "worker_extension_cls": "another.Extension"},
     ):
         llm = SimpleNamespace(llm_engine=SimpleNamespace(vllm_config=configuration(**config)))
-        with pytest.raises(UnsupportedError, match=r"Make it with LLM\(..., \*\*outlines_phi.vllm.ENGINE\)"):
-            VLLMModel(llm)
+        refused(r"Make it with LLM\(..., \*\*outlines_phi.vllm.ENGINE\)", VLLMModel, llm)
 
 
 def configuration(**settings: Any) -> Any:
@@ -115,19 +108,16 @@ def configuration(**settings: Any) -> Any:
     ],
 )
 def test_an_engine_whose_rows_cannot_be_told_is_refused(settings: dict[str, Any], remedy: str) -> None:
-    with pytest.raises(UnsupportedError, match=remedy):
-        check_engine(configuration(**settings))
+    refused(remedy, check_engine, configuration(**settings))
 
 
 def test_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm, "__version__", "0.33.1")
-    with pytest.raises(UnsupportedError, match="Install it, by pip install"):
-        VLLMModel(engine())
+    refused("Install it, by pip install", VLLMModel, engine())
 
 
 def test_what_is_no_engine_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"Give vllm.LLM\(model, \*\*outlines_phi.vllm.ENGINE\)"):
-        from_vllm_offline("Qwen/Qwen3-0.6B")
+    refused(r"Give vllm.LLM\(model, \*\*outlines_phi.vllm.ENGINE\)", from_vllm_offline, "Qwen/Qwen3-0.6B")
 
 
 def test_without_phi_a_call_is_that_of_outlines(model: Any) -> None:
@@ -176,8 +166,7 @@ def test_sampling_params_say_what_keywords_say(model: Any) -> None:
     ],
 )
 def test_what_has_no_place_in_the_distribution_is_refused(given: dict[str, Any], said: str, model: Any) -> None:
-    with pytest.raises(UnsupportedError, match=said):
-        model(QUESTION, ANSWER, phi="exact", **given)
+    refused(said, model, QUESTION, ANSWER, phi="exact", **given)
 
 
 @pytest.mark.parametrize(
@@ -190,15 +179,12 @@ def test_what_has_no_place_in_the_distribution_is_refused(given: dict[str, Any],
     ],
 )
 def test_what_its_own_loop_has_no_use_for_is_refused(given: dict[str, Any], said: str, model: Any) -> None:
-    with pytest.raises(UnsupportedError, match=said):
-        model(QUESTION, ANSWER, phi=None, **given)
+    refused(said, model, QUESTION, ANSWER, phi=None, **given)
 
 
 def test_a_prompt_beyond_the_context_is_said_to_be(model: Any) -> None:
-    with pytest.raises(ModelError, match="Shorten the prompt"):
-        model("word " * 600, ANSWER, phi="exact")
-    with pytest.raises(ModelError, match="context"):
-        model("word " * 160, regex("[a-z]{400}"), phi="local")
+    refused("Shorten the prompt", model, "word " * 600, ANSWER, phi="exact", error=ModelError)
+    refused("context", model, "word " * 160, regex("[a-z]{400}"), phi="local", error=ModelError)
 
 
 def test_a_template_that_knows_thoughts_is_rendered_for_them(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,8 +197,7 @@ def test_a_template_that_knows_thoughts_is_rendered_for_them(model: Any, monkeyp
 
 def test_an_engine_at_work_is_left_at_it(model: Any) -> None:
     engine().enqueue("The weather", SamplingParams(max_tokens=4), use_tqdm=False)
-    with pytest.raises(ModelError, match="Let vLLM finish first"):
-        model(QUESTION, ANSWER, phi="exact")
+    refused("Let vLLM finish first", model, QUESTION, ANSWER, phi="exact", error=ModelError)
     (answer,) = engine().wait_for_completion(use_tqdm=False)
     assert len(answer.outputs[0].token_ids) == 4
     assert model(QUESTION, ANSWER, phi="exact")
@@ -273,12 +258,9 @@ def test_each_adapter_has_a_distribution_and_trees_of_its_own(inside: Any, tmp_p
         ]
         assert laws[0] == pytest.approx(laws[2], abs=1e-4) == laws[1] and laws[0] != pytest.approx(laws[3], abs=1e-3)
     for phi, said in (("exact", "lora_request cannot be used here"), (None, "Make a model of it")):
-        with pytest.raises(UnsupportedError, match=said):
-            model(QUESTION, ANSWER, phi=phi, lora_request=requests[0])
-    with pytest.raises(UnsupportedError, match="cannot be loaded"):
-        from_vllm_offline(llm, lora_request=LoRARequest("a", 3, str(tmp_path / "none")))
-    with pytest.raises(UnsupportedError, match="enable_lora=True"):
-        from_vllm_offline(engine(), lora_request=requests[0])
+        refused(said, model, QUESTION, ANSWER, phi=phi, lora_request=requests[0])
+    refused("cannot be loaded", from_vllm_offline, llm, lora_request=LoRARequest("a", 3, str(tmp_path / "none")))
+    refused("enable_lora=True", from_vllm_offline, engine(), lora_request=requests[0])
 
 
 def test_a_thousand_requests_take_no_memory(narrow: Any) -> None:

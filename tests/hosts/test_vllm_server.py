@@ -20,13 +20,14 @@ import pytest
 from outlines.types import regex
 from pydantic import BaseModel
 
-from outlines_phi import BannedPhrases, Generator, Guarantee, PhiTransformers, UnsupportedError, from_transformers, wrap
+from outlines_phi import BannedPhrases, Generator, Guarantee, wrap
 from outlines_phi.cli.app import command_of
 from outlines_phi.errors import ModelError
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts.vllm_server import phi_vllm
 from tests.languages import p_value
 from tests.leaks import leaks
+from tests.refusals import refused
 
 if importlib.util.find_spec("vllm") is None:
     pytest.skip("needs vllm", allow_module_level=True)
@@ -121,11 +122,6 @@ def model(client: openai.OpenAI) -> Any:
     return wrap(outlines.from_vllm(client, "bundled"))
 
 
-@pytest.fixture(scope="module")
-def elsewhere() -> PhiTransformers:
-    return from_transformers(*bundled.load())
-
-
 def law(elsewhere: Any, name: str) -> dict[Any, float]:
     output_type, prompt = FORMATS[name]
     found = Generator(elsewhere, output_type).probabilities(prompt, tolerance=0.01).distribution
@@ -149,9 +145,7 @@ def test_exact_draws_have_the_conditioned_distribution_and_masking_has_not(
     for phi, values in found.items():
         record_property(f"{name} {phi}", round(distance(values, expected), 4))
         print(f"\n{name}, {phi}: TV {distance(values, expected):.3f}")
-    as_outcomes = {phi: [(value,) for value in values] for phi, values in found.items()}
-    law_of_outcomes = {(value,): p for value, p in expected.items()}
-    assert p_value(as_outcomes["exact"], law_of_outcomes) > ALPHA > p_value(as_outcomes["local"], law_of_outcomes)
+    assert p_value(found["exact"], expected) > ALPHA > p_value(found["local"], expected)
 
 
 def test_numbers_and_seeded_masked_texts_are_those_of_transformers(model: Any, elsewhere: Any) -> None:
@@ -160,8 +154,8 @@ def test_numbers_and_seeded_masked_texts_are_those_of_transformers(model: Any, e
             Generator(each, output_type).sample(prompt, n=30, phi="local", seed=2) for each in (model, elsewhere)
         )
         assert here.texts == there.texts and here.guarantee is Guarantee.WEIGHTED
-        assert here.log_w == pytest.approx(there.log_w, abs=1e-3)
-        assert [a.log_p for a in here] == pytest.approx([b.log_p for b in there], abs=1e-3)
+        mine, theirs = ([*draws.log_w, *(draw.log_p for draw in draws)] for draws in (here, there))
+        assert mine == pytest.approx(theirs, abs=1e-3)
         low, high = Generator(model, output_type).sample(prompt, n=30, phi="exact").log_z_bounds
         known = Generator(elsewhere, output_type).sample(prompt, n=30, phi="exact").log_z_bounds
         assert low <= known[1] + 1e-3 and high >= known[0] - 1e-3
@@ -186,9 +180,7 @@ def test_many_callers_at_once(model: Any, elsewhere: Any) -> None:
     output_type, prompt = FORMATS["literal"]
     with ThreadPoolExecutor(8) as callers:
         found = list(callers.map(lambda _: model(prompt, output_type, phi="exact"), range(160)))
-    assert (
-        p_value([(value,) for value in found], {(value,): p for value, p in law(elsewhere, "literal").items()}) > ALPHA
-    )
+    assert p_value(found, law(elsewhere, "literal")) > ALPHA
 
 
 def test_asynchronous(client: openai.OpenAI) -> None:
@@ -220,10 +212,8 @@ def test_calls_without_phi_are_those_of_outlines(client: openai.OpenAI, model: A
 def test_what_is_wrong_with_a_request_is_said_and_hurts_no_other(client: openai.OpenAI, model: Any) -> None:
     with ThreadPoolExecutor(2) as callers:
         beside = callers.submit(Generator(model, FORMATS["regex"][0]).sample, "Hugo is a ", n=100, phi="exact")
-        with pytest.raises(ModelError, match="context"):
-            model(QUESTION * 60, Literal["yes"], phi="exact")
-        with pytest.raises(ModelError, match="--max-model-len"):
-            model(QUESTION, regex("[a-z]{2000}[0-9]{2000}"), phi="exact")
+        refused("context", model, QUESTION * 60, Literal["yes"], phi="exact", error=ModelError)
+        refused("--max-model-len", model, QUESTION, regex("[a-z]{2000}[0-9]{2000}"), phi="exact", error=ModelError)
         arguments = {
             "model": "bundled",
             "messages": [{"role": "user", "content": "x"}],
@@ -235,16 +225,15 @@ def test_what_is_wrong_with_a_request_is_said_and_hurts_no_other(client: openai.
             ({"temperature": 0.5, "extra_body": {"vllm_xargs": {"outlines_phi": "{}"}}}, "Leave temperature"),
             ({"temperature": 1.0, "extra_body": {"vllm_xargs": {"outlines_phi": "{}"}}}, "cannot be read"),
         ):
-            with pytest.raises(openai.BadRequestError, match=words):
-                client.chat.completions.create(**arguments, **given)
+            refused(words, client.chat.completions.create, **arguments, **given, error=openai.BadRequestError)
         assert len(beside.result()) == 100
 
 
 def test_a_server_without_the_processor_is_told(client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not know the argument, and writes what it would have written."""
     monkeypatch.setattr(phi_vllm, "ARGUMENT", "nobody")
-    with pytest.raises(UnsupportedError, match="outlines-phi serve MODEL"):
-        wrap(outlines.from_vllm(client, "bundled"))(QUESTION, Literal["yes", "no"], phi="exact")
+    model = wrap(outlines.from_vllm(client, "bundled"))
+    refused("outlines-phi serve MODEL", model, QUESTION, Literal["yes", "no"], phi="exact")
 
 
 def test_a_server_without_the_coin_and_one_that_dies_in_a_draw(elsewhere: Any) -> None:
@@ -260,13 +249,12 @@ def test_a_server_without_the_coin_and_one_that_dies_in_a_draw(elsewhere: Any) -
                 outcomes += [str(value) for value in draws.values]
             expected = law(elsewhere, "regex")
             print(f"\nregex, without the coin: TV {distance(outcomes, expected):.3f}")
-            assert p_value([(value,) for value in outcomes], {(value,): p for value, p in expected.items()}) < ALPHA
+            assert p_value(outcomes, expected) < ALPHA
             with ThreadPoolExecutor(1) as caller:
                 call = caller.submit(model, QUESTION, regex("[a-z]{300}"), phi="local", num_return_sequences=60)
                 time.sleep(1)
                 server.kill()
-                with pytest.raises(outlines.exceptions.APIError):
-                    call.result(timeout=60)
+                refused(None, call.result, timeout=60, error=outlines.exceptions.APIError)
     finally:
         end(server, signal.SIGKILL)
 

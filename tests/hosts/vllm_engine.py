@@ -1,7 +1,5 @@
 """An engine of vLLM over the bundled model, in single precision on a processor; one for all tests, for it takes long to start."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from functools import cache
