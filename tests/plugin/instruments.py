@@ -13,6 +13,8 @@ from scipy import stats
 
 from outlines_phi import PhiTransformers, SamplingSettings, custom_generate
 from outlines_phi_workbench.suite.reference import Reference, enumerate_language
+from tests.languages import pushed
+from tests.loaded import A_PERSON, ANSWER, ARIA, MONDAY, SUNDAY  # noqa: F401 - for tests of doors
 
 PATIENCE = 20.0
 """Seconds after which a held-up call gives up, so that a test that should fail does not hang."""
@@ -147,19 +149,11 @@ def reference(
 
 def by_text(model: PhiTransformers, law: Mapping[tuple[int, ...], float]) -> dict[str, float]:
     """Return the probability of each text, the sum over its spellings."""
-    found: Counter[str] = Counter()
-    for ids, p in law.items():
-        found[model.lm.vocabulary.decode(ids).decode()] += p  # type: ignore[assignment]
-    return dict(found)
+    return dict(pushed(law, lambda ids: model.lm.vocabulary.decode(ids).decode()))
 
 
 def free_texts(
-    model: PhiTransformers,
-    prompt: str,
-    *,
-    k: int,
-    budget: int,
-    allowed: Callable[[str], bool] | None = None,
+    model: PhiTransformers, prompt: str, *, k: int, budget: int, allowed: Callable[[str], bool] | None = None
 ) -> dict[str, float]:
     """Return P(text) of free text of at most ``budget`` tokens, each one of the ``k`` likeliest.
 

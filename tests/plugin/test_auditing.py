@@ -1,7 +1,5 @@
 """Audits of applications on the bundled model, and the fit of formats: its warning, and the table that compares several."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from typing import Any, Literal
@@ -30,11 +28,10 @@ from outlines_phi.fidelity import FormatFit
 from outlines_phi_workbench.suite.reference import enumerate_language
 from tests.inner import LOW, REMEDIES, Beginnings, FirstToken, TableModel
 from tests.languages import VOCABULARY
-from tests.plugin.instruments import reference, trees
+from tests.plugin.instruments import ARIA, MONDAY, SUNDAY, reference, trees
 from tests.precision import SHARE
 from tests.refusals import refused
 
-QUESTION = "Question: is the bakery open on Monday? Answer: "
 Answer = Literal["yes", "not now", "nobody"]  # none begins another: stock Outlines would lose the longer
 BUDGET = 12
 
@@ -45,7 +42,7 @@ class Character(BaseModel):
     alive: bool
 
 
-def truth(model: PhiTransformers, prompt: str = QUESTION, **options: Any) -> tuple[float, float]:
+def truth(model: PhiTransformers, prompt: str = MONDAY, **options: Any) -> tuple[float, float]:
     """Phi, and the total variation of masking, by enumeration."""
     laws = reference(model, Answer, prompt, BUDGET, **options)
     return math.exp(laws.log_phi), 1 - sum(min(laws.mask[ids], p) for ids, p in laws.mu.items())
@@ -64,14 +61,14 @@ def holds(report: AuditReport, phi: float, tv: float) -> bool:
 
 @pytest.fixture(scope="module")
 def report(model: PhiTransformers) -> AuditReport:
-    return Generator(model, Answer).audit(QUESTION, n=400, max_new_tokens=BUDGET, seed=3)
+    return Generator(model, Answer).audit(MONDAY, n=400, max_new_tokens=BUDGET, seed=3)
 
 
 def test_a_generator_is_audited(model: PhiTransformers, report: AuditReport) -> None:
     phi, tv = truth(model)
     assert holds(report, phi, tv) and tv > 0.05 and report.pooled.bias.tv.interval.low > 0.01
     assert not holds(report, phi * 1.1, tv) and not holds(report, phi, tv + 0.15)
-    assert report.findings[0].name == QUESTION and not report.by_field
+    assert report.findings[0].name == MONDAY and not report.by_field
     assert report.budgets == (BUDGET,) and report.n == 400
     assert {one.field for one in report.pooled.distortions} == {"whole text"}
 
@@ -79,17 +76,17 @@ def test_a_generator_is_audited(model: PhiTransformers, report: AuditReport) -> 
 def test_masking_is_that_of_the_language_that_draws_are_of(model: PhiTransformers) -> None:
     """JSON is audited with the blanks of this package; with those of Outlines where its own generator is what is audited."""
     options: Any = {"n": 30, "max_new_tokens": 60, "seed": 3}
-    draws = Generator(model, Character).sample(QUESTION, phi="local", **options)
+    draws = Generator(model, Character).sample(MONDAY, phi="local", **options)
     for source in ((model, Character), Generator(model, Character, phi=None)):
-        found = audit(source, QUESTION, **options)
+        found = audit(source, MONDAY, **options)
         assert [trace.text for trace in found.traces[0]] == draws.texts
         assert found.pooled.bias.phi.value == pytest.approx(math.exp(draws.log_z), rel=1e-6)
-    stock = audit(outlines.Generator(model, Character), QUESTION, **options)
+    stock = audit(outlines.Generator(model, Character), MONDAY, **options)
     assert [trace.text for trace in stock.traces[0]] != draws.texts
 
 
 def test_no_model_call_is_made_beyond_the_draws(model: PhiTransformers, report: AuditReport) -> None:
-    draws = Generator(model, Answer).sample(QUESTION, n=400, phi="local", draft=[], max_new_tokens=BUDGET, seed=3)
+    draws = Generator(model, Answer).sample(MONDAY, n=400, phi="local", draft=[], max_new_tokens=BUDGET, seed=3)
     assert (report.counts.calls, report.counts.tokens) == (draws.counts.calls, draws.counts.tokens)
     assert [trace.text for trace in report.traces[0]] == draws.texts
 
@@ -104,16 +101,14 @@ def test_no_model_call_is_made_beyond_the_draws(model: PhiTransformers, report: 
     ids=["our model and a type", "a stock model and a type", "a stock generator of our model"],
 )
 def test_every_source_gives_the_same_report(source: Any, model: Any, stock: Any, report: AuditReport) -> None:
-    again = audit(source(model, stock), QUESTION, 400, max_new_tokens=BUDGET, seed=3)
-    assert again.to_dict() == report.to_dict()
+    assert audit(source(model, stock), MONDAY, 400, max_new_tokens=BUDGET, seed=3).to_dict() == report.to_dict()
 
 
 def test_a_stock_generator_is_audited_as_it_is(model: Any, stock: Any) -> None:
     """Its index over the real vocabulary is the language; a type where Outlines loses no text."""
     type_ = Literal["yes", "no"]
     generator = outlines.Generator(stock, type_)
-    ours = audit((model, type_), QUESTION, 100, seed=1)
-    theirs = audit(generator, QUESTION, 100, seed=1)
+    ours, theirs = audit((model, type_), MONDAY, 100, seed=1), audit(generator, MONDAY, 100, seed=1)
     assert theirs.pooled.bias.tv.value == pytest.approx(ours.pooled.bias.tv.value, abs=SHARE)
     assert type(stock) is outlines.models.Transformers and generator.model is stock
 
@@ -123,7 +118,7 @@ def test_a_stock_generator_is_audited_as_it_is(model: Any, stock: Any) -> None:
 )
 def test_the_law_is_that_of_the_call(model: PhiTransformers, options: dict[str, Any]) -> None:
     """Dead ends of truncation are said."""
-    report = audit((model, Answer), QUESTION, 300, max_new_tokens=BUDGET, seed=2, **options)
+    report = audit((model, Answer), MONDAY, 300, max_new_tokens=BUDGET, seed=2, **options)
     assert holds(report, *truth(model, **options)) and report.settings.top_k == options.get("top_k")
     assert "top_k" in options or not holds(report, *truth(model))
     assert (report.pooled.bias.failures > 0) == any("top_k=2" in warning for warning in report.warnings)
@@ -141,12 +136,12 @@ def test_an_enumeration_narrows_the_bounds_and_is_counted(model: PhiTransformers
 
 def test_the_generation_config_of_an_application_is_said(fresh: PhiTransformers) -> None:
     fresh.model.generation_config.top_k = 50
-    assert any("top_k=50" in note for note in audit((fresh, Answer), QUESTION, 40, seed=1).warnings)
-    asked = audit((fresh, Answer), QUESTION, 40, seed=1, top_k=50)
+    assert any("top_k=50" in note for note in audit((fresh, Answer), MONDAY, 40, seed=1).warnings)
+    asked = audit((fresh, Answer), MONDAY, 40, seed=1, top_k=50)
     assert asked.settings.top_k == 50 and not any("generation_config" in note for note in asked.warnings)
     fresh.model.generation_config.top_k = None
     fresh.model.generation_config.do_sample = False
-    assert any("greedy" in note for note in audit((fresh, Answer), QUESTION, 40, seed=1).warnings)
+    assert any("greedy" in note for note in audit((fresh, Answer), MONDAY, 40, seed=1).warnings)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +149,7 @@ def test_the_generation_config_of_an_application_is_said(fresh: PhiTransformers)
     [
         ({"prompts": []}, "No prompts"),
         ({"prompts": None}, "cannot be read"),
-        ({"prompts": [QUESTION, 7]}, "cannot be read"),
+        ({"prompts": [MONDAY, 7]}, "cannot be read"),
         ({"n": 1}, "at least 2"),
         ({"n": 0}, "at least 2"),
         ({"n": 2.5}, "at least 2"),
@@ -172,7 +167,7 @@ def test_the_generation_config_of_an_application_is_said(fresh: PhiTransformers)
         ({"source": "generator"}, r"expected an outlines\.Generator"),
         ({"source": (None, Answer)}, "wrap"),
         ({"prompts": Answer}, r"outlines_phi\.audit\(\(model, T\), prompts\).*in the place of the prompts"),
-        ({"prompts": Literal["a"], "n": QUESTION}, r"outlines_phi\.audit\(\(model, T\), prompts\)"),
+        ({"prompts": Literal["a"], "n": MONDAY}, r"outlines_phi\.audit\(\(model, T\), prompts\)"),
         ({"source": "free"}, "free text has no format"),
         ({"source": "stock"}, "free text has no format"),
         ({"source": "image"}, "Image"),
@@ -180,7 +175,7 @@ def test_the_generation_config_of_an_application_is_said(fresh: PhiTransformers)
     ids=str,
 )
 def test_bad_input_is_refused(changes: dict[str, Any], message: str, model: PhiTransformers) -> None:
-    asked = {"source": (model, Answer), "prompts": QUESTION, "n": 10, **changes}
+    asked = {"source": (model, Answer), "prompts": MONDAY, "n": 10, **changes}
     if isinstance(asked["source"], str):  # of the model
         asked["source"] = {"free": (model, None), "stock": outlines.Generator(model), "image": (model, Image)}.get(
             asked["source"], asked["source"]
@@ -190,13 +185,12 @@ def test_bad_input_is_refused(changes: dict[str, Any], message: str, model: PhiT
 
 def test_an_audit_leaves_the_model_as_it_was(fresh: PhiTransformers) -> None:
     generator = Generator(fresh, Answer)
-    before = generator.sample(QUESTION, n=5, seed=9, max_new_tokens=BUDGET).texts
-    generator.audit(QUESTION, n=20, max_new_tokens=BUDGET)
-    assert generator.sample(QUESTION, n=5, seed=9, max_new_tokens=BUDGET).texts == before
+    before = generator.sample(MONDAY, n=5, seed=9, max_new_tokens=BUDGET).texts
+    generator.audit(MONDAY, n=20, max_new_tokens=BUDGET)
+    assert generator.sample(MONDAY, n=5, seed=9, max_new_tokens=BUDGET).texts == before
     assert not trees(fresh)
 
 
-BAKERY, ARIA = "Question: is the bakery open on Sunday? Answer: ", "New character: Aria. JSON: "
 SMALL, CAPITAL = Literal["yes", "no"], Literal["Yes", "No"]
 
 
@@ -220,23 +214,23 @@ def first(model: PhiTransformers, prompt: str) -> dict[str, float]:
 class TestWarning:
     def test_it_has_the_numbers_and_what_helps(self, fresh: PhiTransformers) -> None:
         generator = Generator(fresh, CAPITAL)
-        (text,) = said(lambda: generator.sample(BAKERY, 3))
-        log_phi = generator.probabilities(BAKERY, tolerance=0).log_z_bounds[0]
-        law = first(fresh, BAKERY)
-        assert f"log Phi is {log_phi:.4g} after {BAKERY!r}" in text and log_phi < LOW
+        (text,) = said(lambda: generator.sample(SUNDAY, 3))
+        log_phi = generator.probabilities(SUNDAY, tolerance=0).log_z_bounds[0]
+        law = first(fresh, SUNDAY)
+        assert f"log Phi is {log_phi:.4g} after {SUNDAY!r}" in text and log_phi < LOW
         assert text.startswith("Begin the values with the capital") and REMEDIES["ask"] in text
         assert f"'no' {law['no']:.2g}, 'yes' {law['yes']:.2g}" in text and f"'No' {law['No']:.2g}" in text
 
     @pytest.mark.parametrize(
         "write",
         [
-            lambda generator: generator(BAKERY),
-            lambda generator: generator.sample(BAKERY, 20, phi="local"),
-            lambda generator: generator.sample_batch([BAKERY, ARIA]),
-            lambda generator: generator.probabilities(BAKERY),
-            lambda generator: generator.mode(BAKERY),
-            lambda generator: "".join(generator.stream(BAKERY, phi="exact")),
-            lambda generator: generator.model(BAKERY, CAPITAL, phi="exact"),
+            lambda generator: generator(SUNDAY),
+            lambda generator: generator.sample(SUNDAY, 20, phi="local"),
+            lambda generator: generator.sample_batch([SUNDAY, ARIA]),
+            lambda generator: generator.probabilities(SUNDAY),
+            lambda generator: generator.mode(SUNDAY),
+            lambda generator: "".join(generator.stream(SUNDAY, phi="exact")),
+            lambda generator: generator.model(SUNDAY, CAPITAL, phi="exact"),
         ],
     )
     def test_every_door_gives_it_once_a_generator(self, fresh: PhiTransformers, write: Any) -> None:
@@ -248,14 +242,14 @@ class TestWarning:
     def test_none_where_the_format_fits_and_none_without_an_estimator(self, fresh: PhiTransformers) -> None:
         banned = Generator(fresh, banned_phrases=["it is"])
         for write in (
-            lambda: Generator(fresh, SMALL).sample(BAKERY, 3),
-            lambda: Generator(fresh, CAPITAL)(BAKERY, phi=None),
-            lambda: banned.sample(BAKERY, phi="local", max_new_tokens=12),
+            lambda: Generator(fresh, SMALL).sample(SUNDAY, 3),
+            lambda: Generator(fresh, CAPITAL)(SUNDAY, phi=None),
+            lambda: banned.sample(SUNDAY, phi="local", max_new_tokens=12),
         ):
             assert said(write) == []
 
     def test_it_costs_no_model_call(self, fresh: PhiTransformers) -> None:
-        draws = Generator(fresh, CAPITAL).sample(BAKERY, 3, phi="local", seed=1, draft=[])
+        draws = Generator(fresh, CAPITAL).sample(SUNDAY, 3, phi="local", seed=1, draft=[])
         assert draws.counts.calls == max(len(draw.token_ids) for draw in draws)
 
     def test_filters_of_python_silence_it_and_make_it_an_error(self, fresh: PhiTransformers) -> None:
@@ -263,12 +257,12 @@ class TestWarning:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             warnings.simplefilter("ignore", FitWarning)
-            Generator(fresh, CAPITAL)(BAKERY)
+            Generator(fresh, CAPITAL)(SUNDAY)
             warnings.simplefilter("error", FitWarning)
-            refused("log Phi is", Generator(fresh, CAPITAL), BAKERY, error=FitWarning)
+            refused("log Phi is", Generator(fresh, CAPITAL), SUNDAY, error=FitWarning)
 
     def test_the_worst_prompt_of_a_batch_is_named(self, fresh: PhiTransformers) -> None:
-        (text,) = said(lambda: Generator(fresh, CAPITAL).sample_batch([BAKERY, ARIA]))
+        (text,) = said(lambda: Generator(fresh, CAPITAL).sample_batch([SUNDAY, ARIA]))
         assert f"after {ARIA!r}" in text
 
 
@@ -314,20 +308,20 @@ class TestTable:
     def test_it_compares_formats_after_prompts(
         self, fresh: PhiTransformers, stock: outlines.models.Transformers
     ) -> None:
-        table = Generator(fresh, SMALL).fit([BAKERY, ARIA], [CAPITAL], tokens=6)
-        assert [(fit.prompt, fit.low) for fit in table] == [(BAKERY, False), (BAKERY, True), (ARIA, True), (ARIA, True)]
-        greedy = stock(BAKERY, max_new_tokens=6, do_sample=False)
+        table = Generator(fresh, SMALL).fit([SUNDAY, ARIA], [CAPITAL], tokens=6)
+        assert [(fit.prompt, fit.low) for fit in table] == [(SUNDAY, False), (SUNDAY, True), (ARIA, True), (ARIA, True)]
+        greedy = stock(SUNDAY, max_new_tokens=6, do_sample=False)
         text = repr(table)
         assert table[0].line == greedy.strip().partition("\n")[0] and repr(table[0].line) in text
         assert "Literal['yes', 'no']" in text and table[1].log_phi in text and REMEDIES["case"] in text
-        assert said(lambda: Generator(fresh, CAPITAL).fit(BAKERY)) == []
+        assert said(lambda: Generator(fresh, CAPITAL).fit(SUNDAY)) == []
 
     @pytest.mark.parametrize(
         ("call", "words"),
         [
-            (lambda m: Generator(m, banned_phrases=["it is"]).fit(BAKERY), r"fit\(\)"),
-            (lambda m: Generator(m, SMALL).fit(BAKERY, phi="exact"), "Leave phi out of fit"),
-            (lambda m: Generator(m, SMALL).fit(BAKERY, tokens=0), "tokens=0"),
+            (lambda m: Generator(m, banned_phrases=["it is"]).fit(SUNDAY), r"fit\(\)"),
+            (lambda m: Generator(m, SMALL).fit(SUNDAY, phi="exact"), "Leave phi out of fit"),
+            (lambda m: Generator(m, SMALL).fit(SUNDAY, tokens=0), "tokens=0"),
         ],
     )
     def test_what_cannot_be_compared_is_refused(self, call: Any, words: str, model: PhiTransformers) -> None:
@@ -336,8 +330,8 @@ class TestTable:
 
 def test_marginals_are_certified_where_enumeration_ends_and_intervals_elsewhere(fresh: PhiTransformers) -> None:
     generator = Generator(fresh, Literal["yes", "no", "not now"])
-    marginals, law = generator.marginals(BAKERY), generator.probabilities(BAKERY, tolerance=0)
+    marginals, law = generator.marginals(SUNDAY), generator.probabilities(SUNDAY, tolerance=0)
     assert marginals.certified
     assert all(entry.lo - 1e-9 <= law[entry.value].p <= entry.hi + 1e-9 for entry in marginals[""])
-    unfinished = generator.marginals(BAKERY, 10, seed=1, effort=Effort(tokens=2))
+    unfinished = generator.marginals(SUNDAY, 10, seed=1, effort=Effort(tokens=2))
     assert not unfinished.certified and "10 draws" in str(unfinished)

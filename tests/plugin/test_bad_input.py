@@ -1,7 +1,5 @@
 """Bad input is a typed error that says what to do."""
 
-from __future__ import annotations
-
 import sys
 import typing
 from collections.abc import Callable
@@ -34,7 +32,7 @@ from outlines_phi import (
 )
 from outlines_phi.errors import EmptyLanguageError, GrammarError, ModelError, UnsupportedError, VocabularyError
 from tests.inner import Phi, bundled, current_limits
-from tests.refusals import refused
+from tests.refusals import refusals, refused
 
 PROMPT = "A person as JSON: "
 COLOUR = Literal["red", "green"]
@@ -76,12 +74,7 @@ TYPES: list[tuple[str, Any, type[Exception], str]] = [
     ("list", ["a", "b"], UnsupportedError, r"is the list .* Give typing\.Literal\[tuple\(items\)\] for"),
     ("set", {"b", "a"}, UnsupportedError, r"Give typing\.Literal\[tuple\(items\)\] for"),
     ("tuple", ("a", 1), UnsupportedError, r"Give typing\.Literal\[tuple\(items\)\] for"),
-    (
-        "long list",
-        list("abcdefghijk"),
-        UnsupportedError,
-        r"Literal\[tuple\(items\)\] for",
-    ),
+    ("long list", list("abcdefghijk"), UnsupportedError, r"Literal\[tuple\(items\)\] for"),
     ("list of types", [int, str], UnsupportedError, r"typing\.Union for several types"),
     (
         "schema as text",
@@ -205,8 +198,7 @@ DEEP: dict[str, tuple[Callable[[PhiTransformers], object], type[Exception], str]
 @pytest.mark.parametrize("name", DEEP)
 def test_what_is_thousands_of_levels_deep(name: str, model: PhiTransformers) -> None:
     call, error, message = DEEP[name]
-    caught = refused(message, call, model, error=error)
-    assert len(str(caught.value)) < 600
+    assert len(str(refused(message, call, model, error=error).value)) < 600
 
 
 class Taken(typing.TypedDict):
@@ -221,11 +213,7 @@ class Held:
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic reads it there")
 @pytest.mark.parametrize("door", [Generator, generate.json])
 def test_a_typed_dict_of_typing_says_what_to_import(door: Callable[..., Any], model: PhiTransformers) -> None:
-    types: list[Any] = [
-        Taken,
-        Held,
-        *([] if door is generate.json else [list[Taken], Taken | None]),
-    ]
+    types: list[Any] = [Taken, Held, *([] if door is generate.json else [list[Taken], Taken | None])]
     for output_type in types:
         refused("Write `from typing_extensions import TypedDict`.* before Python 3.12", door, model, output_type)
 
@@ -263,12 +251,7 @@ CALLS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ),
     ("greedy, as a number", {"do_sample": 0}, UnsupportedError, "phi=None for Hugging Face's step-by-step argmax"),
     ("beams", {"num_beams": 2}, UnsupportedError, "num_beams cannot be used here .beam search has no"),
-    (
-        "temperature",
-        {"temperature": 0.0},
-        UnsupportedError,
-        "temperature=0.0 was given; .* do_sample=False gives",
-    ),
+    ("temperature", {"temperature": 0.0}, UnsupportedError, "temperature=0.0 was given; .* do_sample=False gives"),
     ("no draws", {"num_return_sequences": 0}, UnsupportedError, "num_return_sequences=0"),
     ("no tokens", {"max_new_tokens": 0}, UnsupportedError, "max_new_tokens=0"),
     ("seed without phi", {"phi": None, "seed": 1}, UnsupportedError, r"torch\.manual_seed\(seed\)"),
@@ -284,8 +267,7 @@ CALLS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
 @pytest.mark.parametrize(("options", "error", "message"), [c[1:] for c in CALLS], ids=[c[0] for c in CALLS])
 def test_call(options: dict[str, Any], error: type[Exception], message: str, model: PhiTransformers) -> None:
     options = {"output_type": regex("☃{3}"), "phi": "exact", **options}  # nothing that the model would write
-    caught = refused(message, model, PROMPT, **options, error=error)
-    assert isinstance(caught.value, errors.OutlinesPhiError)
+    assert isinstance(refused(message, model, PROMPT, **options, error=error).value, errors.OutlinesPhiError)
     refused(message, model.batch, [PROMPT, "no"], **options, error=error)
 
 
@@ -347,25 +329,22 @@ NO_TOKENS, NO_LIST = (
     "has no tokens, so the model has nothing to condition on",
     "A str was given as the prompts of a batch",
 )
-OF_DOORS: list[tuple[Callable[[PhiTransformers], Any], str]] = [
-    (lambda m: m(""), NO_TOKENS),
-    (lambda m: next(m.stream("")), NO_TOKENS),
-    (lambda m: m.batch(["", ""], COLOUR), NO_TOKENS),
-    (lambda m: m.batch("abc", COLOUR, phi="exact"), NO_LIST),
-    (lambda m: m.batch("abc", COLOUR, phi=None), NO_LIST),
-    *(
-        (
-            lambda m, door=door: getattr(Generator(m, COLOUR), door)([PROMPT, PROMPT]),
-            rf"A list of 2 was given as prompt; .* {door}_batch\(\) takes a list",
-        )
-        for door in ("sample", "probabilities", "mode")
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "words"), OF_DOORS, ids=[words for _, words in OF_DOORS])
-def test_prompts_of_doors(call: Callable[[PhiTransformers], Any], words: str, model: PhiTransformers) -> None:
-    refused(words, call, model)
+test_prompts_of_doors = refusals(
+    [
+        (lambda m: m(""), NO_TOKENS),
+        (lambda m: next(m.stream("")), NO_TOKENS),
+        (lambda m: m.batch(["", ""], COLOUR), NO_TOKENS),
+        (lambda m: m.batch("abc", COLOUR, phi="exact"), NO_LIST),
+        (lambda m: m.batch("abc", COLOUR, phi=None), NO_LIST),
+        *(
+            (
+                lambda m, door=door: getattr(Generator(m, COLOUR), door)([PROMPT, PROMPT]),
+                rf"A list of 2 was given as prompt; .* {door}_batch\(\) takes a list",
+            )
+            for door in ("sample", "probabilities", "mode")
+        ),
+    ]
+)
 
 
 def test_a_prompt_longer_than_the_context(model: PhiTransformers) -> None:
@@ -444,10 +423,7 @@ MODELS: list[tuple[Callable[[], Any], str]] = [
     (lambda: from_transformers(*reversed(hf())), r"from_transformers\(hf_model, hf_tok.* " + SWAPPED),
     (lambda: Generator(Person, outlines.from_transformers(*hf())), "class Person was .* " + SWAPPED),
     *(
-        (
-            lambda given=given: from_transformers(given, hf()[1]),
-            r"load one with AutoModelForCausalLM\.from_pretrained",
-        )
+        (lambda given=given: from_transformers(given, hf()[1]), r"load one with AutoModelForCausalLM\.from_pretrained")
         for given in (3, None, object())
     ),
     *(

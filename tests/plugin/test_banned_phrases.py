@@ -53,8 +53,7 @@ class TestPlaces:
         banning = outlines_phi.wrap(model, banned_phrases=BAN)
         many: dict[str, Any] = {"num_return_sequences": 100, "do_sample": True, **SHORT}
         assert not holds(banning(PROMPT, **many)) and model.banned_phrases is None
-        for lifted in [None, (), []]:
-            assert holds(banning(PROMPT, banned_phrases=lifted, **many))
+        assert all(holds(banning(PROMPT, banned_phrases=lifted, **many)) for lifted in [None, (), []])
         assert not holds(banning(PROMPT, banned_phrases=["yes"], **many), "yes")
         assert not holds([text for row in banning.batch([PROMPT] * 2, **many) for text in row])
         assert "".join(banning.stream(PROMPT, seed=1, **SHORT)) == banning(PROMPT, seed=1, **SHORT)
@@ -73,8 +72,7 @@ class TestPlaces:
             lambda ban: outlines_phi.wrap(model, banned_phrases=ban)(PROMPT, seed=1, **SHORT),
             lambda ban: outlines_phi.ban(model, ban)(PROMPT, seed=1, **SHORT),
         ]
-        for road in roads:
-            assert road(phrase for phrase in BAN) == road(BAN)
+        assert all(road(phrase for phrase in BAN) == road(BAN) for road in roads)
 
     def test_generators_over_it_inherit_and_wrapping_again_keeps_it(self, model: PhiTransformers) -> None:
         banning = outlines_phi.wrap(model, banned_phrases=["now"])
@@ -89,8 +87,7 @@ class TestPlaces:
 
     def test_every_method_of_a_generator_knows_it(self, model: PhiTransformers) -> None:
         generator = outlines_phi.Generator(model, ANSWER, banned_phrases=["now"])
-        whole = generator.probabilities(PROMPT, banned_phrases=None)
-        law = generator.probabilities(PROMPT)
+        whole, law = generator.probabilities(PROMPT, banned_phrases=None), generator.probabilities(PROMPT)
         assert "not now" in whole and "not now" not in law
         assert law["no"].p == near(whole["no"].p / (1 - whole["not now"].p))
         assert "not now" not in generator.mode(PROMPT, top=9).texts
@@ -104,8 +101,7 @@ class TestPlaces:
     def test_free_text_is_audited(self, model: PhiTransformers) -> None:
         report = outlines_phi.audit((model, None), PROMPT, 50, banned_phrases=BAN, seed=1, bounds_tokens=200, **SHORT)
         own = outlines_phi.Generator(model, None, banned_phrases=BAN).audit(PROMPT, 50, seed=1, **SHORT)
-        for found in (report, own):
-            assert -2 < found.pooled.bias.log_phi.value < -0.01
+        assert all(-2 < found.pooled.bias.log_phi.value < -0.01 for found in (report, own))
         refused(r"banned_phrases=.*free text has no format", outlines_phi.audit, (model, None), PROMPT)
 
 
@@ -306,8 +302,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"banned_phrases": BAN, "constraint": str.islower}, "constraint"),
     ({"phi": "lookahead"}, "phi='lookahead' was given.*Give banned_phrases="),
 ]
-CAT = BannedPhrases(["cat"], whole_word=True)
-AHEAD = BannedPhrases(BAN, level="lookahead")
+CAT, AHEAD = BannedPhrases(["cat"], whole_word=True), BannedPhrases(BAN, level="lookahead")
 IGNORING: dict[str, Any] = {"ignore_case": True}
 
 
@@ -413,7 +408,6 @@ class TestErrors:
         refused("makes 'c(at|ow)'", generator.batch, ["Animal: x", "Animal: c"], **SHORT, error=EmptyLanguageError)
 
 
-SUNDAY_PROMPT = "Question: is the bakery open on Sunday? Answer: "
 SHORT_ANSWER = Literal["yes", "no", "not now"]
 MISTYPED = ("banned_phrase", "ban_phrases", "banned_phases", "banned_words")
 
@@ -442,18 +436,18 @@ def test_a_mistyped_keyword_goes_nowhere(name: str, model: PhiTransformers) -> N
     given: dict[str, Any] = {name: ["it is"], "max_new_tokens": 8}
     generators = Generator(model, SHORT_ANSWER), Generator(model, None, banned_phrases=["zzz"])
     calls: list[Callable[[], Any]] = [
-        lambda: model(SUNDAY_PROMPT, **given),
-        lambda: model(SUNDAY_PROMPT, SHORT_ANSWER, **given),
-        lambda: model(SUNDAY_PROMPT, SHORT_ANSWER, phi=None, **given),
-        lambda: model.batch([SUNDAY_PROMPT], **given),
-        lambda: list(model.stream(SUNDAY_PROMPT, **given)),
-        lambda: generate.text(model)(SUNDAY_PROMPT, 8, **{name: ["it is"]}),
-        lambda: audit((model, SHORT_ANSWER), [SUNDAY_PROMPT], **given),
-        *(partial(each, SUNDAY_PROMPT, **given) for each in generators),
-        *(partial(each, SUNDAY_PROMPT, phi=None, **given) for each in generators),
-        *(partial(each.batch, [SUNDAY_PROMPT], **given) for each in generators),
-        *(partial(each.sample, SUNDAY_PROMPT, **given) for each in generators),
-        *(lambda each=each: list(each.stream(SUNDAY_PROMPT, **given)) for each in generators),
+        lambda: model(PROMPT, **given),
+        lambda: model(PROMPT, SHORT_ANSWER, **given),
+        lambda: model(PROMPT, SHORT_ANSWER, phi=None, **given),
+        lambda: model.batch([PROMPT], **given),
+        lambda: list(model.stream(PROMPT, **given)),
+        lambda: generate.text(model)(PROMPT, 8, **{name: ["it is"]}),
+        lambda: audit((model, SHORT_ANSWER), [PROMPT], **given),
+        *(partial(each, PROMPT, **given) for each in generators),
+        *(partial(each, PROMPT, phi=None, **given) for each in generators),
+        *(partial(each.batch, [PROMPT], **given) for each in generators),
+        *(partial(each.sample, PROMPT, **given) for each in generators),
+        *(lambda each=each: list(each.stream(PROMPT, **given)) for each in generators),
     ]
     for call in calls:
         refused(rf"{name} cannot be used here.*banned_phrases=", call)
@@ -462,7 +456,7 @@ def test_a_mistyped_keyword_goes_nowhere(name: str, model: PhiTransformers) -> N
 def test_options_of_transformers_are_no_mistakes(model: PhiTransformers) -> None:
     _, tokenizer = bundled.load()
     spelled = tokenizer(["it"], add_special_tokens=False)["input_ids"]
-    assert "it" not in model(SUNDAY_PROMPT, phi=None, bad_words_ids=spelled, max_new_tokens=1, do_sample=False)
+    assert "it" not in model(PROMPT, phi=None, bad_words_ids=spelled, max_new_tokens=1, do_sample=False)
 
 
 @pytest.mark.parametrize("level", ["mask", "lookahead", "weighted", "exact"])
@@ -475,9 +469,9 @@ def test_what_truncation_leaves_nothing_of_names_the_ban(
     ban = BannedPhrases(phrases, level=level)
     generator = Generator(model, output_type, banned_phrases=ban)
     calls: list[Callable[[], Any]] = [
-        lambda: generator(SUNDAY_PROMPT, top_k=1, seed=0, max_new_tokens=8),
-        lambda: generator.batch([SUNDAY_PROMPT] * 2, top_k=1, seed=0, max_new_tokens=8),
-        lambda: list(generator.stream(SUNDAY_PROMPT, top_k=1, seed=0, max_new_tokens=8)),
+        lambda: generator(PROMPT, top_k=1, seed=0, max_new_tokens=8),
+        lambda: generator.batch([PROMPT] * 2, top_k=1, seed=0, max_new_tokens=8),
+        lambda: list(generator.stream(PROMPT, top_k=1, seed=0, max_new_tokens=8)),
     ]
     for call in calls:
         caught = refused(rf"top_k=1.*without the banned phrases {ban.listed}", call, error=EmptyLanguageError)
@@ -485,7 +479,7 @@ def test_what_truncation_leaves_nothing_of_names_the_ban(
     refused(
         "(?s)^(?!.*ban)",
         Generator(model, Literal["zz", "qq"], phi="exact"),
-        SUNDAY_PROMPT,
+        PROMPT,
         top_k=1,
         seed=0,
         error=EmptyLanguageError,

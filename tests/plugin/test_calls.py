@@ -1,7 +1,5 @@
 """Repeated calls: nothing is compiled twice, grows with what is kept or is left behind, and kept trees do not outlive their law."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import time
@@ -25,11 +23,10 @@ from outlines_phi.guides import Table, fsm
 from tests.inner import BoundsTree, Cache, CompiledTypes, Forward, JSONText, Node, Prefix, bundled, streaming
 from tests.inner import tables as compiled
 from tests.loaded import Character
-from tests.plugin.instruments import Gate, together, trees, workers
+from tests.plugin.instruments import MONDAY, SUNDAY, Gate, together, trees, workers
 from tests.plugin.instruments import compiled as kept
 from tests.precision import near
 
-PROMPT = "Question: is the bakery open on Monday? Answer: "
 ANSWER = Literal["yes", "no"]
 EFFORT = Effort(tokens=20_000)
 
@@ -72,24 +69,24 @@ class TestCompilation:
         options = {"max_new_tokens": 30}
         for _ in range(2):
             for phi in ("exact", "local", None):
-                fresh(PROMPT, output_type, phi=phi, **options)
-            fresh.batch([PROMPT, "no"], output_type, phi="onestep", **options)
+                fresh(MONDAY, output_type, phi=phi, **options)
+            fresh.batch([MONDAY, "no"], output_type, phi="onestep", **options)
             for phi in ("local", None):
-                "".join(fresh.stream(PROMPT, output_type, phi=phi, **options))
+                "".join(fresh.stream(MONDAY, output_type, phi=phi, **options))
             generator = Generator(fresh, output_type, phi="exact")
-            generator(PROMPT, **options)
-            generator.sample_batch([PROMPT, "no"], 3, **options)
-            generate.format(fresh, output_type)(PROMPT, max_tokens=30)
+            generator(MONDAY, **options)
+            generator.sample_batch([MONDAY, "no"], 3, **options)
+            generate.format(fresh, output_type)(MONDAY, max_tokens=30)
         regular, stages = output_type is not Tame, ("compile_in_parts", "lift", "guide")
         assert [work[stage] for stage in stages] == [regular, 1, not regular]  # plain JSON is Outlines'
         for _ in range(2):  # what Outlines has compiled itself is lifted as it is, once for all generators of a type
             stock = outlines.Generator(fresh, output_type)
-            stock(PROMPT, phi="exact", **options)
-            stock.batch([PROMPT, "no"], phi="local", **options)
-            stock(PROMPT, phi=None, **options)
+            stock(MONDAY, phi="exact", **options)
+            stock.batch([MONDAY, "no"], phi="local", **options)
+            stock(MONDAY, phi=None, **options)
         assert [work[stage] for stage in stages] == [regular, 1 + regular, not regular]
         fresh.clear_cache()
-        fresh(PROMPT, output_type, phi="exact", **options)
+        fresh(MONDAY, output_type, phi="exact", **options)
         assert [work[stage] for stage in stages] == [2 * regular, 1 + 2 * regular, 2 * (not regular)]
 
     @pytest.mark.parametrize(
@@ -116,13 +113,13 @@ class TestCompilation:
     ) -> None:
         model.clear_cache()
         for each in (fresh, model, fresh):
-            each(PROMPT, Pet, phi="exact", max_new_tokens=30)
+            each(MONDAY, Pet, phi="exact", max_new_tokens=30)
         assert work["to_language"] == 1 and work["guide"] == 2
 
     def test_a_vocabulary_has_one_table_for_all_models(self, model: PhiTransformers) -> None:
         other = from_transformers(*bundled.load())
         assert other.table(Pet) is model.table(Pet) and other.lm is not model.lm
-        texts = [each(PROMPT, Pet, phi="exact", seed=3, max_new_tokens=30) for each in (model, other)]
+        texts = [each(MONDAY, Pet, phi="exact", seed=3, max_new_tokens=30) for each in (model, other)]
         assert texts[0] == texts[1]
 
     def test_and_again_when_it_is_rebuilt(self, fresh: PhiTransformers) -> None:
@@ -133,7 +130,7 @@ class TestCompilation:
         Beast.model_fields["kind"].annotation = Literal["cat", "dog", "owl"]  # type: ignore[assignment]
         Beast.model_rebuild(force=True)
         assert fresh.table(Beast) is not before
-        found = Generator(fresh, Beast).mode(PROMPT, top=1000, max_new_tokens=16, effort=EFFORT)
+        found = Generator(fresh, Beast).mode(MONDAY, top=1000, max_new_tokens=16, effort=EFFORT)
         assert {text.split('"')[3] for text in found.texts} == {"cat", "dog", "owl"}
 
     def test_what_is_kept_is_bounded(self, fresh: PhiTransformers) -> None:
@@ -157,8 +154,7 @@ def test_threads_that_ask_for_the_same_share_one_compilation(
 
     monkeypatch.setattr(compiled, "compile_in_parts", slow)
     types = CompiledTypes(model.lm.vocabulary)
-    tables = together(*[lambda: types.of(ANSWER)] * 4)
-    assert (len(set(tables)), work["compile_in_parts"], work["lift"]) == (1, 1, 1)
+    assert (len(set(together(*[lambda: types.of(ANSWER)] * 4))), work["compile_in_parts"], work["lift"]) == (1, 1, 1)
 
 
 def test_threads_may_evict_what_others_compile(model: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,22 +183,22 @@ class TestOverhead:
     def test_a_warm_finite_type_takes_no_model_call(
         self, phi: str, fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        fresh(PROMPT, ANSWER, phi=phi)
+        fresh(MONDAY, ANSWER, phi=phi)
         forward = Mock(side_effect=Forward.__call__)
         monkeypatch.setattr(Forward, "__call__", lambda *arguments, **keywords: forward(*arguments, **keywords))
         for _ in range(3):
-            fresh(PROMPT, ANSWER, phi=phi)
+            fresh(MONDAY, ANSWER, phi=phi)
         assert forward.call_count == 0
-        fresh(PROMPT, ANSWER, phi=phi, seed=1)
+        fresh(MONDAY, ANSWER, phi=phi, seed=1)
         assert forward.call_count == 1
         with Gate(fresh.model) as gate:  # what a hook does may change: the prompt is compared
             for calls in (1, 2):
-                fresh(PROMPT, ANSWER, phi=phi)
+                fresh(MONDAY, ANSWER, phi=phi)
                 assert gate.calls == calls
 
     def test_a_call_does_not_pay_for_what_is_kept_of_others(self, fresh: PhiTransformers) -> None:
         generator = Generator(fresh, ANSWER, phi="exact")
-        call = partial(generator, PROMPT)
+        call = partial(generator, MONDAY)
         call()
         alone = entered(call, c_calls=True).total()
         generator.sample_batch([f"Question {i}: " for i in range(200)])
@@ -288,7 +284,6 @@ class TestFunctions:
         assert rows < 300, "members are listed by their bytes, not by the rows of all tokenizations"
 
 
-QUESTION = "Question: is the bakery open on Sunday? Answer: "
 SOON = Literal["yes", "no", "not now"]
 
 
@@ -305,15 +300,15 @@ def hooked(model: PhiTransformers) -> Callable[[], None]:
 
 
 DOORS: dict[str, Callable[[Any], Any]] = {
-    "exact draws": lambda generator: generator.sample(QUESTION, n=200, phi="exact"),
-    "automatic draws": lambda generator: generator.sample(QUESTION, n=200, phi="auto"),
-    "probabilities": lambda generator: generator.probabilities(QUESTION),
-    "mode": lambda generator: generator.mode(QUESTION),
+    "exact draws": lambda generator: generator.sample(SUNDAY, n=200, phi="exact"),
+    "automatic draws": lambda generator: generator.sample(SUNDAY, n=200, phi="auto"),
+    "probabilities": lambda generator: generator.probabilities(SUNDAY),
+    "mode": lambda generator: generator.mode(SUNDAY),
 }
 
 
 def share(generator: Any) -> float:
-    return generator.probabilities(QUESTION)["yes"].p
+    return generator.probabilities(SUNDAY)["yes"].p
 
 
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS.keys())
@@ -331,9 +326,9 @@ def test_what_a_hook_does_may_change(fresh: PhiTransformers, door: Callable[[Any
 def test_draws_after_a_change_have_the_new_law(fresh: PhiTransformers) -> None:
     change, generator = hooked(fresh), Generator(fresh, SOON)
     before = share(generator)
-    generator.sample(QUESTION, n=50, phi="exact")
+    generator.sample(SUNDAY, n=50, phi="exact")
     change()
-    found, after = generator.sample(QUESTION, n=2000, phi="exact").texts.count("yes") / 2000, share(generator)
+    found, after = generator.sample(SUNDAY, n=2000, phi="exact").texts.count("yes") / 2000, share(generator)
     assert abs(found - after) < 5 * (after * (1 - after) / 2000) ** 0.5 < abs(before - after)
 
 
@@ -350,11 +345,11 @@ def test_a_write_that_no_version_tells(fresh: PhiTransformers) -> None:
     """Rows written through ``.data``, none of whose numbers are read: seen where the model is asked at all."""
     generator = Generator(fresh, regex("yes|[a-z]{4,9}"), phi="exact")
     version = fresh.lm.version()
-    generator.sample(QUESTION, n=1, max_new_tokens=12)
+    generator.sample(SUNDAY, n=1, max_new_tokens=12)
     (tree,) = trees(fresh)
     fresh.model.get_output_embeddings().weight.data[600:630].mul_(0.25)
     assert fresh.lm.version() == version
-    assert generator.sample(QUESTION, n=100, temperature=1.0, max_new_tokens=12).counts.calls > 0
+    assert generator.sample(SUNDAY, n=100, temperature=1.0, max_new_tokens=12).counts.calls > 0
     assert tree not in trees(fresh)
 
 
@@ -364,7 +359,7 @@ def test_rounding_is_no_change(dtype: torch.dtype) -> None:
     model = from_transformers(*bundled.load(dtype))
     hooked(model)
     generator = Generator(model, SOON, phi="exact")
-    generator.sample_batch(["Question: ", QUESTION, "New character: Aria. JSON: " * 9], n=3)
+    generator.sample_batch(["Question: ", SUNDAY, "New character: Aria. JSON: " * 9], n=3)
     known = trees(model)
-    assert generator.sample(QUESTION, n=50).counts.calls > 0
+    assert generator.sample(SUNDAY, n=50).counts.calls > 0
     assert trees(model) == [known[0], known[2], known[1]]

@@ -1,7 +1,5 @@
 """``constraint=``, ``tokenization=`` and ``progress=`` at every door: used, told, or refused with a sentence."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable
@@ -29,14 +27,13 @@ from outlines_phi import (
     samplers,
 )
 from outlines_phi.errors import ConstraintError, EmptyLanguageError, InterruptedDraws
-from outlines_phi.fidelity.findings import total_variation
 from outlines_phi_workbench.suite.reference import Reference
-from tests.inner import Attempts, watch
+from tests.inner import Attempts, total_variation, watch
 from tests.inner import streaming as module
 from tests.languages import ALPHA, p_value
-from tests.plugin.instruments import by_text, custom, pair, reference, trees, written
+from tests.plugin.instruments import ANSWER, MONDAY, SUNDAY, by_text, custom, pair, reference, trees, written
 from tests.precision import named, near
-from tests.refusals import refused
+from tests.refusals import refusals, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
 PROMPT = "The year is "
@@ -124,53 +121,62 @@ def stock_processor(model: Any) -> Any:
 
 
 GAVE_NONE = "constraint= was given without phi="
-REFUSED: list[tuple[Callable[[Any], Any], str]] = [
-    (lambda m: m(PROMPT, NUMBER, constraint=sevens), GAVE_NONE),
-    (lambda m: outlines_phi.Generator(m, NUMBER, phi=None, constraint=sevens)(PROMPT), GAVE_NONE),
-    (lambda m: generate.regex(m, "[0-9]", phi=None, constraint=sevens)(PROMPT), GAVE_NONE),
-    (lambda m: outlines_phi.audit((m, NUMBER), PROMPT, 10, constraint=sevens), "Leave constraint= out of an audit"),
-    (lambda m: outlines_phi.Generator(m, NUMBER, constraint=sevens).audit(PROMPT), "Leave constraint= out of an audit"),
-    (
-        lambda m: outlines_phi.Generator(m, NUMBER, phi="local", constraint=sevens).stream(PROMPT),
-        "under a step estimator or a look-ahead, whether constraint=sevens",
-    ),
-    (lambda m: outlines_phi.Generator(m, NUMBER, constraint="[0-9]"), r"constraint='\[0-9\]' .* a function of a text"),
-    (lambda m: m(PROMPT, NUMBER, phi="exact", constraint=int), "constraint=<class 'int'> .* a function"),
-    (
-        lambda m: m(PROMPT, NUMBER, phi="exact", constraint=lambda text: int(text + "?") > 0),
-        "raised ValueError for the text '[0-9]+'",
-    ),
-    (
-        lambda m: m(PROMPT, NUMBER, phi="local", constraint=lambda text: None),
-        "returned None for the text '[0-9]+'; expected True or False",
-    ),
-    (
-        lambda m: m(PROMPT, NUMBER, phi="exact", constraint=is_never),
-        "constraint=is_never leaves no member .* asked about",
-    ),
-    (
-        lambda m: m(PROMPT, NUMBER, phi="local", constraint=is_never),
-        "constraint=is_never allows no output at all: it was asked about every first token",
-    ),
-    *(
+test_refused = refusals(
+    [
+        (lambda m: m(PROMPT, NUMBER, constraint=sevens), GAVE_NONE),
+        (lambda m: outlines_phi.Generator(m, NUMBER, phi=None, constraint=sevens)(PROMPT), GAVE_NONE),
+        (lambda m: generate.regex(m, "[0-9]", phi=None, constraint=sevens)(PROMPT), GAVE_NONE),
+        (lambda m: outlines_phi.audit((m, NUMBER), PROMPT, 10, constraint=sevens), "Leave constraint= out of an audit"),
         (
-            lambda m, phi=phi: m(PROMPT, NUMBER, phi=phi, constraint=NEVER, max_new_tokens=5, seed=0),
-            r"Let the predicate refuse earlier .* constraint=TextConstraint\(complete=is_never\) leaves no allowed token",
-        )
-        for phi in ("local", "learned")
-    ),
-    (
-        lambda m: custom(
-            pair(m), PROMPT, vocabulary=..., logits_processor=[stock_processor(m)], constraint=sevens, max_new_tokens=5
+            lambda m: outlines_phi.Generator(m, NUMBER, constraint=sevens).audit(PROMPT),
+            "Leave constraint= out of an audit",
         ),
-        "give the tokenizer too: vocabulary=tokenizer",
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "words"), REFUSED, ids=[words for _, words in REFUSED])
-def test_refused(model: outlines_phi.PhiTransformers, call: Callable[[Any], Any], words: str) -> None:
-    refused(words, call, model, error=(UnsupportedError, ConstraintError, EmptyLanguageError))
+        (
+            lambda m: outlines_phi.Generator(m, NUMBER, phi="local", constraint=sevens).stream(PROMPT),
+            "under a step estimator or a look-ahead, whether constraint=sevens",
+        ),
+        (
+            lambda m: outlines_phi.Generator(m, NUMBER, constraint="[0-9]"),
+            r"constraint='\[0-9\]' .* a function of a text",
+        ),
+        (lambda m: m(PROMPT, NUMBER, phi="exact", constraint=int), "constraint=<class 'int'> .* a function"),
+        (
+            lambda m: m(PROMPT, NUMBER, phi="exact", constraint=lambda text: int(text + "?") > 0),
+            "raised ValueError for the text '[0-9]+'",
+        ),
+        (
+            lambda m: m(PROMPT, NUMBER, phi="local", constraint=lambda text: None),
+            "returned None for the text '[0-9]+'; expected True or False",
+        ),
+        (
+            lambda m: m(PROMPT, NUMBER, phi="exact", constraint=is_never),
+            "constraint=is_never leaves no member .* asked about",
+        ),
+        (
+            lambda m: m(PROMPT, NUMBER, phi="local", constraint=is_never),
+            "constraint=is_never allows no output at all: it was asked about every first token",
+        ),
+        *(
+            (
+                lambda m, phi=phi: m(PROMPT, NUMBER, phi=phi, constraint=NEVER, max_new_tokens=5, seed=0),
+                r"Let the predicate refuse earlier .* constraint=TextConstraint\(complete=is_never\) leaves no allowed token",
+            )
+            for phi in ("local", "learned")
+        ),
+        (
+            lambda m: custom(
+                pair(m),
+                PROMPT,
+                vocabulary=...,
+                logits_processor=[stock_processor(m)],
+                constraint=sevens,
+                max_new_tokens=5,
+            ),
+            "give the tokenizer too: vocabulary=tokenizer",
+        ),
+    ],
+    error=(UnsupportedError, ConstraintError, EmptyLanguageError),
+)
 
 
 @pytest.mark.parametrize("phi", ["local", "learned"])
@@ -183,13 +189,12 @@ def test_after_an_error_the_model_is_as_before(fresh: outlines_phi.PhiTransforme
     """A predicate that fails in the middle leaves no half-known tree behind."""
     breaking = Mock(side_effect=[True, True])
     for _ in range(2):
-        with pytest.raises(ConstraintError):
-            outlines_phi.Generator(fresh, NUMBER, phi="exact").sample(PROMPT, 50, constraint=breaking)
+        generator = outlines_phi.Generator(fresh, NUMBER, phi="exact")
+        refused(None, generator.sample, PROMPT, 50, constraint=breaking, error=ConstraintError)
     assert not trees(fresh)
     assert sevens(fresh(PROMPT, NUMBER, phi="exact", constraint=sevens)) and len(trees(fresh)) == 1
 
 
-QUESTION = "Question: is the bakery open on Monday? Answer: "
 ANSWERS = Literal[
     "northern", "eastern", "western"
 ]  # in pieces that the tokenizer would not choose, at a high temperature
@@ -199,7 +204,7 @@ HOT: dict[str, Any] = {"max_new_tokens": 12, "temperature": TEMPERATURE}
 
 @pytest.fixture(scope="module")
 def law(model: outlines_phi.PhiTransformers) -> tuple[Reference, dict[tuple[int, ...], float]]:
-    whole = reference(model, ANSWERS, QUESTION, 12, temperature=TEMPERATURE)
+    whole = reference(model, ANSWERS, MONDAY, 12, temperature=TEMPERATURE)
     spelled = {tuple(model.hf_tokenizer.encode(text)) for text in ("northern", "eastern", "western")}
     p = {y: math.exp(log_p) for y, log_p in whole.log_p.items() if y[:-1] in spelled}
     assert len(p) == 3
@@ -210,14 +215,14 @@ def test_draws_probabilities_and_mode(model: outlines_phi.PhiTransformers, law: 
     """Its cost in fidelity is the share given up: conditioned on a subset, mu* is 1 - mu*(subset) away in total variation."""
     whole, mu = law
     generator = outlines_phi.Generator(model, ANSWERS, phi="exact", tokenization="canonical")
-    assert p_value([draw.token_ids for draw in generator.sample(QUESTION, 6000, seed=2, **HOT)], mu) > ALPHA
-    anyhow = [draw.token_ids for draw in generator.sample(QUESTION, 6000, seed=2, tokenization="any", **HOT)]
+    assert p_value([draw.token_ids for draw in generator.sample(MONDAY, 6000, seed=2, **HOT)], mu) > ALPHA
+    anyhow = [draw.token_ids for draw in generator.sample(MONDAY, 6000, seed=2, tokenization="any", **HOT)]
     assert p_value(anyhow, mu) < ALPHA < p_value(anyhow, whole.mu)
-    found = generator.probabilities(QUESTION, tolerance=0.0, **HOT)
+    found = generator.probabilities(MONDAY, tolerance=0.0, **HOT)
     assert {text: found[text].p for text in by_text(model, mu)} == near(by_text(model, mu))
-    (best,) = generator.mode(QUESTION, **HOT)
+    (best,) = generator.mode(MONDAY, **HOT)
     assert best.token_ids == max(mu, key=lambda y: mu[y])
-    assert generator(QUESTION, do_sample=False, **HOT) == best.text
+    assert generator(MONDAY, do_sample=False, **HOT) == best.text
     kept = sum(whole.mu[y] for y in mu)
     assert total_variation(mu, whole.mu) == pytest.approx(1 - kept) and 0.5 < 1 - kept < 0.9
 
@@ -225,41 +230,35 @@ def test_draws_probabilities_and_mode(model: outlines_phi.PhiTransformers, law: 
 def test_on_other_roads(model: outlines_phi.PhiTransformers) -> None:
     spelled = tuple(model.hf_tokenizer.encode("northern"))
     generator = outlines_phi.Generator(model, Literal["northern"], tokenization="canonical")
-    text = model(QUESTION, Literal["northern"], phi="exact", tokenization="canonical", seed=1)
-    assert text == "northern" == "".join(generator.stream(QUESTION, seed=1))
-    draws = generator.sample(QUESTION, 300, phi="local", seed=1, temperature=TEMPERATURE)
+    text = model(MONDAY, Literal["northern"], phi="exact", tokenization="canonical", seed=1)
+    assert text == "northern" == "".join(generator.stream(MONDAY, seed=1))
+    draws = generator.sample(MONDAY, 300, phi="local", seed=1, temperature=TEMPERATURE)
     assert draws.failures > 0 and {draw.token_ids[:-1] for draw in draws} == {spelled}
 
 
-def canonical(model: outlines_phi.PhiTransformers, **options: Any) -> outlines_phi.PhiGenerator:
+def canonical(model: outlines_phi.PhiTransformers, **options: Any) -> Any:
     return outlines_phi.Generator(model, ANSWERS, **{"tokenization": "canonical", **options})
 
 
-UNSPELLED: list[tuple[Callable[[Any], Any], str]] = [
-    (lambda m: canonical(m)(QUESTION, phi=None), "tokenization= was given without phi="),
-    (lambda m: "".join(canonical(m).stream(QUESTION, phi="local")), "under a step estimator or a look-ahead"),
-    (
-        lambda m: m(QUESTION, ANSWERS, phi="exact", tokenization="best"),
-        "'best' was given; expected 'any' or 'canonical'",
-    ),
-    (lambda m: canonical(m, tokenization="best"), "expected 'any' or 'canonical'"),
-    (lambda m: canonical(m).audit(QUESTION, n=10, tokenization="canonical"), "Leave tokenization= out of an audit"),
-    (
-        lambda m: custom(
-            pair(m), QUESTION, vocabulary=m.lm.vocabulary, output_type=ANSWERS, tokenization="canonical", **HOT
+test_where_it_cannot_be = refusals(
+    [
+        (lambda m: canonical(m)(MONDAY, phi=None), "tokenization= was given without phi="),
+        (lambda m: "".join(canonical(m).stream(MONDAY, phi="local")), "under a step estimator or a look-ahead"),
+        (
+            lambda m: m(MONDAY, ANSWERS, phi="exact", tokenization="best"),
+            "'best' was given; expected 'any' or 'canonical'",
         ),
-        "give custom_generate vocabulary=tokenizer, which defines",
-    ),
-]
+        (lambda m: canonical(m, tokenization="best"), "expected 'any' or 'canonical'"),
+        (lambda m: canonical(m).audit(MONDAY, n=10, tokenization="canonical"), "Leave tokenization= out of an audit"),
+        (
+            lambda m: custom(
+                pair(m), MONDAY, vocabulary=m.lm.vocabulary, output_type=ANSWERS, tokenization="canonical", **HOT
+            ),
+            "give custom_generate vocabulary=tokenizer, which defines",
+        ),
+    ]
+)
 
-
-@pytest.mark.parametrize(("call", "words"), UNSPELLED, ids=[words for _, words in UNSPELLED])
-def test_where_it_cannot_be(call: Callable[[Any], Any], words: str, model: outlines_phi.PhiTransformers) -> None:
-    refused(words, call, model)
-
-
-SUNDAY = "Question: is the bakery open on Sunday? Answer: "
-Answer = Literal["yes", "no", "not now", "nobody"]
 WORD = regex("[a-z]{3,6}[.]")
 Door = Callable[[PhiTransformers, Any], object]
 
@@ -274,27 +273,21 @@ DOORS: dict[str, tuple[Door, int]] = {
     "model": (lambda m, p: m(SUNDAY, WORD, phi="exact", progress=p, **N3), 3),
     "model, auto": (lambda m, p: m(SUNDAY, WORD, phi="auto", progress=p, **N3), 3),
     "model, local": (lambda m, p: m(SUNDAY, WORD, phi="local", progress=p, **N3), 3),
-    "model, mode": (lambda m, p: m(SUNDAY, Answer, phi="exact", do_sample=False, progress=p, **N3), 3),
+    "model, mode": (lambda m, p: m(SUNDAY, ANSWER, phi="exact", do_sample=False, progress=p, **N3), 3),
     "model, free": (lambda m, p: m(SUNDAY, banned_phrases=["yes"], progress=p, **N3), 3),
     "batch": (lambda m, p: m.batch([SUNDAY, "Answer: "], WORD, phi="exact", progress=p, **N3), 6),
     "outlines.Generator": (lambda m, p: outlines.Generator(m, WORD)(SUNDAY, phi="exact", progress=p, **N3), 3),
     "Generator": (lambda m, p: Generator(m, WORD)(SUNDAY, progress=p, **N3), 3),
     "sample": (lambda m, p: Generator(m, WORD, phi="exact").sample(SUNDAY, 5, progress=p), 5),
     "sample_batch": (lambda m, p: Generator(m, WORD).sample_batch([SUNDAY, "A"], 2, progress=p), 4),
-    "drafts": (
-        lambda m, p: Generator(m, WORD).sample(SUNDAY, 4, phi="local", draft="tree", progress=p),
-        4,
-    ),
-    "particles": (
-        lambda m, p: Generator(m, WORD).sample(SUNDAY, 2, sampler=SMC(particles=4), progress=p),
-        2,
-    ),
+    "drafts": (lambda m, p: Generator(m, WORD).sample(SUNDAY, 4, phi="local", draft="tree", progress=p), 4),
+    "particles": (lambda m, p: Generator(m, WORD).sample(SUNDAY, 2, sampler=SMC(particles=4), progress=p), 2),
     "resampled": (
         lambda m, p: Generator(m, WORD).sample(SUNDAY, 2, sampler=SMC(particles=4, resample="ess"), progress=p),
         2,
     ),
-    "probabilities": (lambda m, p: Generator(m, Answer).probabilities(SUNDAY, progress=p), 0),
-    "mode": (lambda m, p: Generator(m, Answer).mode(SUNDAY, 2, progress=p), 2),
+    "probabilities": (lambda m, p: Generator(m, ANSWER).probabilities(SUNDAY, progress=p), 0),
+    "mode": (lambda m, p: Generator(m, ANSWER).mode(SUNDAY, 2, progress=p), 2),
     "audit": (lambda m, p: audit((m, WORD), [SUNDAY, "A"], 4, bounds_tokens=50, progress=p), 8),
     "custom_generate": (by_custom_generate, 3),
     "classic": (lambda m, p: generate.format(m, WORD, samplers.multinomial(3), phi="exact")(SUNDAY, progress=p), 3),
@@ -331,8 +324,7 @@ def test_what_is_told_may_raise_and_the_next_call_works(fresh: PhiTransformers) 
         if progress.calls > 2:
             raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError):
-        generator.sample(SUNDAY, 40, progress=stop)
+    refused(None, generator.sample, SUNDAY, 40, progress=stop, error=ZeroDivisionError)
     assert generator.sample(SUNDAY, 8, seed=2) == generator.sample(SUNDAY, 8, seed=2, progress=False)
     assert len(generator.sample(SUNDAY, 8)) == 8
 
@@ -342,32 +334,31 @@ def test_what_is_told_may_raise_and_the_next_call_works(fresh: PhiTransformers) 
     [
         *(
             (
-                lambda m, given=given: m(SUNDAY, Answer, phi="exact", progress=given),
+                lambda m, given=given: m(SUNDAY, ANSWER, phi="exact", progress=given),
                 "progress=.*; expected True for a bar",
             )
             for given in (1, "bar", list, [])
         ),
-        (lambda m: m(SUNDAY, Answer, progress=True, max_new_tokens=9), "progress= was given without phi="),
-        (lambda m: m.stream(SUNDAY, Answer, phi="exact", progress=print), "Leave progress out of a stream"),
+        (lambda m: m(SUNDAY, ANSWER, progress=True, max_new_tokens=9), "progress= was given without phi="),
+        (lambda m: m.stream(SUNDAY, ANSWER, phi="exact", progress=print), "Leave progress out of a stream"),
     ],
 )
 def test_only_what_can_be_told_is_taken(call: Callable[..., Any], words: str, model: PhiTransformers) -> None:
     """And no loop of the host and no stream tells anything."""
     refused(words, call, model)
-    assert model(SUNDAY, Answer, progress=None, max_new_tokens=9)
+    assert model(SUNDAY, ANSWER, progress=None, max_new_tokens=9)
 
 
 def test_bars(model: PhiTransformers, capsys: pytest.CaptureFixture[str]) -> None:
     """Of draws, of calls where nothing is drawn; closed where the call fails."""
-    generator, answers = Generator(model, WORD, phi="exact"), Generator(model, Answer)
+    generator, answers = Generator(model, WORD, phi="exact"), Generator(model, ANSWER)
     generator.sample(SUNDAY, 7, seed=1, progress=True)
     shown = capsys.readouterr()
     assert "7/7" in shown.err and "attempts" in shown.err and "log Phi in [" in shown.err and not shown.out
     found = answers.probabilities(SUNDAY, seed=1, progress=True)
     assert f"{found.counts.calls} calls" in capsys.readouterr().err
     hasty = ExactPhi(effort=Effort(attempts=1, tokens=1), width=1)
-    with pytest.raises(BudgetError):
-        generator.sample(SUNDAY, 50, phi=hasty, seed=1, progress=True)
+    refused(None, generator.sample, SUNDAY, 50, phi=hasty, seed=1, progress=True, error=BudgetError)
     assert capsys.readouterr().err.endswith("\n")
 
 
@@ -409,8 +400,7 @@ def test_ctrl_c_hands_over_typed_values(fresh: PhiTransformers, monkeypatch: pyt
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Attempts, "_read_in_order", interrupted)
-    with pytest.raises(InterruptedDraws) as caught:
-        generator.sample("One, two, ", 500, seed=1)
+    caught = refused(None, generator.sample, "One, two, ", 500, seed=1, error=InterruptedDraws)
     (draws,) = caught.value.draws
     assert len(draws) > 3 and set(draws.values) <= {1, 22, 333}
     assert str(caught.value).startswith(f"{len(draws)} of 500 draws were made")

@@ -1,7 +1,5 @@
 """``phi=``, ``sampler=`` and ``draft=`` at every door: their values, their use in a call, and those refused."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json
@@ -52,9 +50,9 @@ from outlines_phi_workbench.suite.reference import Reference
 from tests.inner import Phi, resolve_draft, resolve_phi
 from tests.inner import sampler as prefetch
 from tests.loaded import Person
-from tests.plugin.instruments import custom, generate, pair, reference, seeded, written
+from tests.plugin.instruments import ANSWER, MONDAY, SUNDAY, custom, generate, pair, reference, seeded, written
 from tests.precision import near, near_log
-from tests.refusals import refused
+from tests.refusals import refusals, refused
 
 PROMPT = "Person: Nora is a teacher in Paris. JSON: "
 
@@ -153,8 +151,7 @@ class TestCallsAndGenerators:
 
     def test_its_drafts_are_for_draws_alone(self, model: PhiTransformers) -> None:
         answer = Literal["yes", "no", "not now"]
-        drafting = Generator(model, answer, draft="forced")
-        plain = Generator(model, answer)
+        drafting, plain = Generator(model, answer, draft="forced"), Generator(model, answer)
         question = "Question: is the bakery open on Sunday? Answer: "
         assert drafting(question, do_sample=False) == plain(question, do_sample=False)
         assert drafting.mode(question).texts == plain.mode(question).texts
@@ -274,30 +271,25 @@ def strange() -> Any:
     return outlines.from_transformers(small(), other_tokenizer())
 
 
-ELSEWHERE: list[tuple[Callable[[PhiTransformers], Any], str]] = [
-    (lambda m: m(PROMPT, Person, draft="forced"), "phi='local' beside draft="),
-    (lambda m: classic.text(m, draft="prompt_lookup"), "phi='local' beside draft="),
-    (lambda m: Generator(m, Person, draft=strange()), "writes 2 tokens otherwise .*: 1000 as b"),
-    (lambda m: Generator(m, Person)(PROMPT, draft=["forced", strange()]), "writes 2 tokens otherwise"),
-    (
-        lambda m: Generator(recurrent(), Literal["yes", "no"], draft="forced"),
-        "draft='forced' was given for a model whose token trees cannot be packed",
-    ),
-    (lambda m: Generator(m, Person).mode(PROMPT, draft="forced"), r"Leave draft out of mode\(\)"),
-    (lambda m: Generator(m, Person).audit(PROMPT, 2, draft="forced"), "Leave draft= out of an audit"),
-]
+test_and_elsewhere = refusals(
+    [
+        (lambda m: m(PROMPT, Person, draft="forced"), "phi='local' beside draft="),
+        (lambda m: classic.text(m, draft="prompt_lookup"), "phi='local' beside draft="),
+        (lambda m: Generator(m, Person, draft=strange()), "writes 2 tokens otherwise .*: 1000 as b"),
+        (lambda m: Generator(m, Person)(PROMPT, draft=["forced", strange()]), "writes 2 tokens otherwise"),
+        (
+            lambda m: Generator(recurrent(), Literal["yes", "no"], draft="forced"),
+            "draft='forced' was given for a model whose token trees cannot be packed",
+        ),
+        (lambda m: Generator(m, Person).mode(PROMPT, draft="forced"), r"Leave draft out of mode\(\)"),
+        (lambda m: Generator(m, Person).audit(PROMPT, 2, draft="forced"), "Leave draft= out of an audit"),
+    ],
+    fixture="silent",
+    error=(UnsupportedError, VocabularyError),
+)
 
-
-@pytest.mark.parametrize(("call", "words"), ELSEWHERE, ids=[words for _, words in ELSEWHERE])
-def test_and_elsewhere(call: Callable[[PhiTransformers], Any], words: str, silent: PhiTransformers) -> None:
-    refused(words, call, silent, error=(UnsupportedError, VocabularyError))
-
-
-MONDAY = "Question: is the bakery open on Monday? Answer: "
-ANSWER = Literal["yes", "no", "not now", "nobody"]
 TEXTS = {"yes", "no", "not now", "nobody"}
-BUDGET = 12
-N = 400
+BUDGET, N = 12, 400
 
 NAMES: dict[str, Phi] = {"dp": BigramDPPhi(), "dp-bigram": BigramDPPhi()}
 GIVEN: list[tuple[str | Phi, Phi]] = [*NAMES.items(), (FrozenDPPhi(), FrozenDPPhi())]
@@ -403,7 +395,6 @@ def test_bad_input_of_what_is_beside_draws(ask: Callable[..., object], message: 
     refused(message, ask, Generator(model, Literal["yes", "no"]), error=outlines_phi.UnsupportedError)
 
 
-SUNDAY = "Question: is the bakery open on Sunday? Answer: "
 YES_NO = Literal["yes", "no"]
 OPTIONS = SMC(particles=8)
 
@@ -478,34 +469,32 @@ def test_several_texts_are_several_runs(model: Model) -> None:
     assert two.populations[0].read_by(len).values[0] in (2, 3)
 
 
-REFUSED: list[tuple[Callable[[Model], Any], str]] = [
-    (lambda model: model(SUNDAY, YES_NO, sampler=OPTIONS, phi=None), "was given without phi="),
-    (lambda model: model(SUNDAY, sampler=OPTIONS), "phi='local' beside sampler="),
-    (lambda model: model.stream(SUNDAY, YES_NO, sampler=OPTIONS, phi=None), "was given without phi="),
-    (lambda model: model(SUNDAY, YES_NO, sampler="smc"), "sampler='smc' was given; expected SMC"),
-    (lambda model: model(SUNDAY, YES_NO, sampler=SMC), "expected SMC"),
-    (lambda model: model(SUNDAY, YES_NO, sampler=OPTIONS, do_sample=False), "is searched for"),
-    (lambda model: outlines_phi.Generator(model, YES_NO).mode(SUNDAY, sampler=OPTIONS), "draws nothing"),
-    (lambda model: outlines_phi.Generator(model, YES_NO).probabilities(SUNDAY, sampler=OPTIONS), "draws nothing"),
-    (lambda model: outlines_phi.Generator(model, YES_NO).audit(SUNDAY, sampler=OPTIONS), "plain masking"),
-    (lambda model: by_generate(model, sampler=OPTIONS, do_sample=False), "is searched for"),
-    (lambda model: outlines_phi.generate.choice(model, ["a"], OPTIONS, phi=None)(SUNDAY), "without phi="),
-    (lambda model: outlines_phi.generate.text(model, OPTIONS)(SUNDAY, max_tokens=3), "without phi="),
-    (lambda model: outlines_phi.generate.choice(model, ["a"], 50), r"or SMC\(...\)"),
-    (lambda model: outlines_phi.samplers.particles(50), "expected SMC"),  # type: ignore[arg-type]
-    (lambda model: outlines_phi.samplers.particles(OPTIONS, samples=0), "samples=0"),
-    (lambda model: outlines_phi.samplers.particles(OPTIONS, temperature=0.0), "temperature"),
-    (lambda model: outlines_phi.Generator(model, YES_NO, sampler=5), "sampler=5 was given; expected SMC"),
-    (
-        lambda model: model(SUNDAY, Literal["zzz"], sampler=OPTIONS, top_k=1),
-        "populations of particles met a step where top_k=1",
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "said"), REFUSED, ids=[said for _, said in REFUSED])
-def test_what_cannot_have_a_sampler_says_so(call: Callable[[Model], Any], said: str, model: Model) -> None:
-    refused(said, call, model, error=(UnsupportedError, outlines_phi.EmptyLanguageError))
+test_what_cannot_have_a_sampler_says_so = refusals(
+    [
+        (lambda model: model(SUNDAY, YES_NO, sampler=OPTIONS, phi=None), "was given without phi="),
+        (lambda model: model(SUNDAY, sampler=OPTIONS), "phi='local' beside sampler="),
+        (lambda model: model.stream(SUNDAY, YES_NO, sampler=OPTIONS, phi=None), "was given without phi="),
+        (lambda model: model(SUNDAY, YES_NO, sampler="smc"), "sampler='smc' was given; expected SMC"),
+        (lambda model: model(SUNDAY, YES_NO, sampler=SMC), "expected SMC"),
+        (lambda model: model(SUNDAY, YES_NO, sampler=OPTIONS, do_sample=False), "is searched for"),
+        (lambda model: outlines_phi.Generator(model, YES_NO).mode(SUNDAY, sampler=OPTIONS), "draws nothing"),
+        (lambda model: outlines_phi.Generator(model, YES_NO).probabilities(SUNDAY, sampler=OPTIONS), "draws nothing"),
+        (lambda model: outlines_phi.Generator(model, YES_NO).audit(SUNDAY, sampler=OPTIONS), "plain masking"),
+        (lambda model: by_generate(model, sampler=OPTIONS, do_sample=False), "is searched for"),
+        (lambda model: outlines_phi.generate.choice(model, ["a"], OPTIONS, phi=None)(SUNDAY), "without phi="),
+        (lambda model: outlines_phi.generate.text(model, OPTIONS)(SUNDAY, max_tokens=3), "without phi="),
+        (lambda model: outlines_phi.generate.choice(model, ["a"], 50), r"or SMC\(...\)"),
+        (lambda model: outlines_phi.samplers.particles(50), "expected SMC"),  # type: ignore[arg-type]
+        (lambda model: outlines_phi.samplers.particles(OPTIONS, samples=0), "samples=0"),
+        (lambda model: outlines_phi.samplers.particles(OPTIONS, temperature=0.0), "temperature"),
+        (lambda model: outlines_phi.Generator(model, YES_NO, sampler=5), "sampler=5 was given; expected SMC"),
+        (
+            lambda model: model(SUNDAY, Literal["zzz"], sampler=OPTIONS, top_k=1),
+            "populations of particles met a step where top_k=1",
+        ),
+    ],
+    error=(UnsupportedError, outlines_phi.EmptyLanguageError),
+)
 
 
 def test_a_generator_keeps_its_sampler(model: Model) -> None:

@@ -26,16 +26,26 @@ from outlines_phi import (
     generate,
     wrap,
 )
-from outlines_phi.sampling import TokenAccount
 from outlines_phi_workbench.suite.reference import Reference, count_prefixes
-from tests.inner import PhiGenerator, best_first, watch
+from tests.inner import PhiGenerator, TokenAccount, best_first, watch
 from tests.languages import ALPHA, DRAWS, ids, p_value
 from tests.loaded import Character
-from tests.plugin.instruments import Gate, by_text, custom, inputs_of, pair, reference, texts
+from tests.plugin.instruments import (
+    A_PERSON,
+    ANSWER,
+    ARIA,
+    SUNDAY,
+    Gate,
+    by_text,
+    custom,
+    inputs_of,
+    pair,
+    reference,
+    texts,
+)
 from tests.precision import NATS, near, near_log
-from tests.refusals import refused
+from tests.refusals import refusals, refused
 
-PROMPT = "A person as JSON: "
 COLOUR = Literal["red", "green", "dark green"]
 NUMBER = regex("[0-9]{2,3}")
 
@@ -48,27 +58,27 @@ def exact(model: PhiTransformers) -> PhiGenerator:
 def test_it_is_a_generator_of_outlines(exact: PhiGenerator, model: PhiTransformers) -> None:
     """Calls and batches are those of the model."""
     assert isinstance(exact, outlines.generator.SteerableGenerator) and exact.phi == ExactPhi()
-    prompts = [PROMPT, "no", "yes"]
+    prompts = [A_PERSON, "no", "yes"]
     for options in ({}, {"num_return_sequences": 2}, {"phi": "local"}):
         given: dict[str, Any] = {"phi": "exact", "seed": 3, **options}
-        assert exact(PROMPT, seed=3, **options) == model(PROMPT, COLOUR, **given)
+        assert exact(A_PERSON, seed=3, **options) == model(A_PERSON, COLOUR, **given)
         assert exact.batch(prompts, seed=3, **options) == model.batch(prompts, COLOUR, **given)
-    assert len(exact.sample(PROMPT, seed=2)) == 1 and exact.sample_batch([], 3) == []
+    assert len(exact.sample(A_PERSON, seed=2)) == 1 and exact.sample_batch([], 3) == []
 
 
 def test_a_text_alone_ends_where_it_can_only_end(model: PhiTransformers) -> None:
     """The law of a forced end is read for the weights alone, by whoever returns them."""
     three_digits, options = regex("[0-9]{3}"), {"seed": 6, "max_new_tokens": 9}
     generator, hf = Generator(model, three_digits, phi="local"), pair(model)
-    generated = partial(custom, hf, PROMPT, output_type=three_digits, phi="local", **options)
+    generated = partial(custom, hf, A_PERSON, output_type=three_digits, phi="local", **options)
     generated()  # checks the model
     ways: dict[str, tuple[Callable[[], str], int]] = {
-        "sample": (lambda: generator.sample(PROMPT, **options)[0].text, 4),
-        "call": (lambda: generator(PROMPT, **options), 3),
-        "batch": (lambda: generator.batch([PROMPT], **options)[0], 3),
-        "stream": (lambda: "".join(generator.stream(PROMPT, **options)), 3),
-        "tensor": (lambda: texts(hf, generated(), PROMPT)[0], 3),
-        "output": (lambda: texts(hf, generated(return_dict_in_generate=True), PROMPT)[0], 4),
+        "sample": (lambda: generator.sample(A_PERSON, **options)[0].text, 4),
+        "call": (lambda: generator(A_PERSON, **options), 3),
+        "batch": (lambda: generator.batch([A_PERSON], **options)[0], 3),
+        "stream": (lambda: "".join(generator.stream(A_PERSON, **options)), 3),
+        "tensor": (lambda: texts(hf, generated(), A_PERSON)[0], 3),
+        "output": (lambda: texts(hf, generated(return_dict_in_generate=True), A_PERSON)[0], 4),
     }
     written = set()
     for way, (call, calls) in ways.items():
@@ -104,26 +114,24 @@ class TestSeeds:
     def test_calls_take_them_too(self, exact: PhiGenerator) -> None:
         expected = [exact(prompt, seed=seed) for prompt, seed in zip(self.PROMPTS, self.SEEDS, strict=True)]
         assert exact.batch(list(self.PROMPTS), seed=self.SEEDS) == expected
-        assert exact(PROMPT, seed=[3]) == exact(PROMPT, seed=3)
+        assert exact(A_PERSON, seed=[3]) == exact(A_PERSON, seed=3)
 
 
 SEEDS: list[Any] = [[1, 2], [], [1, 2, -1], [1, 2, 0.5], [1, None, 2], "abc"]
-REFUSED: list[tuple[Callable[[PhiGenerator], Any], str]] = [
-    *((lambda g, n=n: g.sample(PROMPT, n), "a whole number of at least 1") for n in (0, -1, 1.5, "3", True)),
-    (lambda g: g.sample(PROMPT, num_return_sequences=3), "its argument n, the number of draws"),
-    (lambda g: g.sample(PROMPT, samples=3), r"samples cannot .* argument n of sample\(\)\)\.$"),
-    *((lambda g, seed=seed: g.sample_batch(["a", "b", "c"], seed=seed), "seed") for seed in SEEDS),
-    (lambda g: Generator(g.model, NUMBER, phi=None).sample(PROMPT), "phi='exact' or phi='local'"),
-    (lambda g: Generator(g.model, None), "free text has nothing to correct"),
-    (lambda g: Generator(g.model, COLOUR, max_new_tokens=5), "give it to the generator's call"),
-    (lambda g: Generator(g.model, COLOUR, ph="exact"), "did you mean phi="),
-    (lambda g: Generator(g.model, COLOUR, banned=["x"]), "give banned_phrases="),
-]
-
-
-@pytest.mark.parametrize(("call", "words"), REFUSED, ids=[words for _, words in REFUSED])
-def test_refused(call: Callable[[PhiGenerator], Any], words: str, exact: PhiGenerator) -> None:
-    refused(words, call, exact)
+test_refused = refusals(
+    [
+        *((lambda g, n=n: g.sample(A_PERSON, n), "a whole number of at least 1") for n in (0, -1, 1.5, "3", True)),
+        (lambda g: g.sample(A_PERSON, num_return_sequences=3), "its argument n, the number of draws"),
+        (lambda g: g.sample(A_PERSON, samples=3), r"samples cannot .* argument n of sample\(\)\)\.$"),
+        *((lambda g, seed=seed: g.sample_batch(["a", "b", "c"], seed=seed), "seed") for seed in SEEDS),
+        (lambda g: Generator(g.model, NUMBER, phi=None).sample(A_PERSON), "phi='exact' or phi='local'"),
+        (lambda g: Generator(g.model, None), "free text has nothing to correct"),
+        (lambda g: Generator(g.model, COLOUR, max_new_tokens=5), "give it to the generator's call"),
+        (lambda g: Generator(g.model, COLOUR, ph="exact"), "did you mean phi="),
+        (lambda g: Generator(g.model, COLOUR, banned=["x"]), "give banned_phrases="),
+    ],
+    fixture="exact",
+)
 
 
 def test_a_stock_model_is_wrapped(stock: outlines.models.Transformers) -> None:
@@ -140,7 +148,6 @@ def test_a_generator_takes_the_phi_of_its_model(model: PhiTransformers) -> None:
     assert colours(masked, phi=None).phi is wrap(masked, phi=None).phi is None
 
 
-QUESTION = "Question: is the bakery open on Sunday? Answer: "
 WORDS = Literal["yes", "no", "no, it is closed"]
 PHIS = ["exact", "auto", "local", "onestep", "fields"]
 TOLD = {"seed": 3, "tokens": True, "top": 5}
@@ -153,8 +160,8 @@ def sums(draw: Draw) -> float:
 @pytest.mark.parametrize("phi", PHIS)
 def test_accounts_are_those_of_the_model(phi: str, model: PhiTransformers) -> None:
     """Against one plain call of the model over the whole text, at a temperature."""
-    for draw in Generator(model, WORDS, phi=phi).sample(QUESTION, n=3, temperature=0.7, **TOLD):
-        prompt = inputs_of(model.hf_tokenizer, QUESTION)["input_ids"]
+    for draw in Generator(model, WORDS, phi=phi).sample(SUNDAY, n=3, temperature=0.7, **TOLD):
+        prompt = inputs_of(model.hf_tokenizer, SUNDAY)["input_ids"]
         with torch.no_grad():
             logits = model.model(torch.cat([prompt, torch.tensor([draw.token_ids])], 1)).logits[
                 0, prompt.shape[1] - 1 :
@@ -173,24 +180,22 @@ def test_accounts_are_those_of_the_model(phi: str, model: PhiTransformers) -> No
 @pytest.mark.filterwarnings("ignore::outlines_phi.FidelityWarning")
 def test_a_stream_yields_the_accounts_of_the_text(phi: str, model: PhiTransformers) -> None:
     generator = Generator(model, WORDS, phi=phi)
-    written = generator(QUESTION, seed=3)
-    accounts = list(generator.stream(QUESTION, **TOLD))
+    written = generator(SUNDAY, seed=3)
+    accounts = list(generator.stream(SUNDAY, **TOLD))
     assert all(isinstance(account, TokenAccount) for account in accounts)
     assert (
-        b"".join(account.bytes for account in accounts).decode()
-        == written
-        == "".join(generator.stream(QUESTION, seed=3))
+        b"".join(account.bytes for account in accounts).decode() == written == "".join(generator.stream(SUNDAY, seed=3))
     )
     assert all(account.log_p is not None and len(account.top or ()) == 5 for account in accounts[:-1])
 
     async def told() -> list[TokenAccount]:
-        return [account async for account in generator.astream(QUESTION, **TOLD)]
+        return [account async for account in generator.astream(SUNDAY, **TOLD)]
 
     assert asyncio.run(told()) == accounts
 
 
 def test_free_texts_have_accounts(model: PhiTransformers) -> None:
-    draws = Generator(model, banned_phrases=["it is"]).sample(QUESTION, n=20, max_new_tokens=8, **TOLD)
+    draws = Generator(model, banned_phrases=["it is"]).sample(SUNDAY, n=20, max_new_tokens=8, **TOLD)
     for draw in draws:
         assert sums(draw) == pytest.approx(draw.log_p) and all(account.log_s is not None for account in draw.tokens)
     barred = [each.bytes for draw in draws for account in draw.tokens for each in account.top or () if not each.allowed]
@@ -199,27 +204,27 @@ def test_free_texts_have_accounts(model: PhiTransformers) -> None:
 
 def test_custom_generate_hands_them_out_in_its_draws(model: PhiTransformers) -> None:
     options = {"output_type": WORDS, "phi": "local", "max_new_tokens": 20, "num_return_sequences": 4}
-    found = custom(pair(model), QUESTION, return_dict_in_generate=True, **options, **TOLD)
+    found = custom(pair(model), SUNDAY, return_dict_in_generate=True, **options, **TOLD)
     (draws,) = found.draws
     assert [sums(draw) for draw in draws] == pytest.approx(found.log_p.tolist())
     assert [sum(account.log_s for account in draw.tokens) for draw in draws] == pytest.approx(found.log_w.tolist())
 
 
 NOT_TOLD: list[tuple[Callable[[Any], Any], str]] = [
-    (lambda g: g(QUESTION, tokens=True), r"^Give tokens= to sample\(\) or stream\(\).*to a call that returns texts"),
-    (lambda g: g.batch([QUESTION], tokens=True, top=2), "to a call that returns texts"),
-    (lambda g: g(QUESTION, phi=None, tokens=True), "tokens= was given without phi="),
-    (lambda g: g.sample(QUESTION, top=3), r"^Give tokens=True beside top=, .*top=3 was given"),
-    (lambda g: g.sample(QUESTION, tokens="yes"), "tokens='yes' was given; expected True for an account"),
-    (lambda g: g.sample(QUESTION, tokens=True, top=0), "top=0 was given; expected a whole number from 1 to 100"),
-    (lambda g: g.sample(QUESTION, tokens=True, top=101), "top=101 was given; expected a whole number from 1 to 100"),
-    (lambda g: g(QUESTION, phi="exact", do_sample=False, tokens=True), "to a call that returns texts"),
-    (lambda g: g.probabilities(QUESTION, tokens=True), r"^Leave tokens out of probabilities\(\)"),
-    (lambda g: g.mode(QUESTION, tokens=True), r"^Leave tokens out of mode\(\)"),
-    (lambda g: g.fit(QUESTION, tokens=4, top=3), r"^Leave top out of fit\(\)"),
-    (lambda g: g.audit(QUESTION, tokens=True), r"^Give tokens= to sample\(\) with phi='local'"),
+    (lambda g: g(SUNDAY, tokens=True), r"^Give tokens= to sample\(\) or stream\(\).*to a call that returns texts"),
+    (lambda g: g.batch([SUNDAY], tokens=True, top=2), "to a call that returns texts"),
+    (lambda g: g(SUNDAY, phi=None, tokens=True), "tokens= was given without phi="),
+    (lambda g: g.sample(SUNDAY, top=3), r"^Give tokens=True beside top=, .*top=3 was given"),
+    (lambda g: g.sample(SUNDAY, tokens="yes"), "tokens='yes' was given; expected True for an account"),
+    (lambda g: g.sample(SUNDAY, tokens=True, top=0), "top=0 was given; expected a whole number from 1 to 100"),
+    (lambda g: g.sample(SUNDAY, tokens=True, top=101), "top=101 was given; expected a whole number from 1 to 100"),
+    (lambda g: g(SUNDAY, phi="exact", do_sample=False, tokens=True), "to a call that returns texts"),
+    (lambda g: g.probabilities(SUNDAY, tokens=True), r"^Leave tokens out of probabilities\(\)"),
+    (lambda g: g.mode(SUNDAY, tokens=True), r"^Leave tokens out of mode\(\)"),
+    (lambda g: g.fit(SUNDAY, tokens=4, top=3), r"^Leave top out of fit\(\)"),
+    (lambda g: g.audit(SUNDAY, tokens=True), r"^Give tokens= to sample\(\) with phi='local'"),
     (
-        lambda g: custom(pair(g.model), QUESTION, output_type=WORDS, max_new_tokens=9, tokens=True),
+        lambda g: custom(pair(g.model), SUNDAY, output_type=WORDS, max_new_tokens=9, tokens=True),
         "return_dict_in_generate=True",
     ),
 ]
@@ -231,8 +236,6 @@ def test_what_has_no_room_for_accounts_says_so(call: Callable[[Any], Any], words
 
 
 OTHER = "Question: is the school open on Monday? Answer: "
-CHARACTER = "New character: Aria. JSON: "
-ANSWER = Literal["yes", "no", "not now", "nobody"]
 BUDGET = 12
 
 
@@ -242,7 +245,7 @@ def generator(fresh: PhiTransformers) -> PhiGenerator:
 
 
 def law_of(model: PhiTransformers, **settings: Any) -> Reference:
-    return reference(model, ANSWER, QUESTION, BUDGET, **settings)
+    return reference(model, ANSWER, SUNDAY, BUDGET, **settings)
 
 
 class TestProbabilities:
@@ -250,31 +253,31 @@ class TestProbabilities:
     def test_they_are_those_of_enumeration(
         self, generator: PhiGenerator, settings: dict[str, Any], model: PhiTransformers
     ) -> None:
-        result = generator.probabilities(QUESTION, tolerance=0, max_new_tokens=BUDGET, **settings)
+        result = generator.probabilities(SUNDAY, tolerance=0, max_new_tokens=BUDGET, **settings)
         assert {value: entry.p for value, entry in result.items()} == near(by_text(model, law_of(model, **settings).mu))
         assert all(entry.lo <= entry.p <= entry.hi for entry in result.entries)
         assert result.complete and result.counts.calls <= 4 and result.budget == BUDGET
 
     def test_after_draws_they_cost_what_no_draw_came_to(self, generator: PhiGenerator) -> None:
-        whole = generator.probabilities(QUESTION, seed=0, tolerance=0).counts
-        draws = generator.sample(QUESTION, 5)
+        whole = generator.probabilities(SUNDAY, seed=0, tolerance=0).counts
+        draws = generator.sample(SUNDAY, 5)
         assert draws.counts.calls == 1 and 0 < draws.counts.tokens < whole.tokens
-        assert generator.probabilities(QUESTION).counts.calls == 0
-        result = generator.probabilities(QUESTION, tolerance=0)
+        assert generator.probabilities(SUNDAY).counts.calls == 0
+        result = generator.probabilities(SUNDAY, tolerance=0)
         # Nothing is evaluated twice; an enumeration of its own evaluates most of it again.
         most = count_prefixes(generator.table, result.budget, 10_000) or 0
         assert 0 < result.counts.calls <= 4 and draws.counts.tokens + result.counts.tokens < most
         assert draws.counts.tokens + result.counts.tokens + whole.tokens > most
         (lower, upper), (least, most) = draws.log_z_bounds, result.log_z_bounds
         assert lower <= least == most <= upper
-        assert generator.sample(QUESTION, 5).counts.calls == generator.probabilities(QUESTION).counts.calls == 0
+        assert generator.sample(SUNDAY, 5).counts.calls == generator.probabilities(SUNDAY).counts.calls == 0
 
     def test_usual_spellings_are_enough_for_a_certificate(
         self, generator: PhiGenerator, model: PhiTransformers
     ) -> None:
         """One call of a handful of tokens certifies a thousandth, and draws keep what is certified."""
         options, law = {"phi": ExactPhi(tolerance=1e-3), "max_new_tokens": BUDGET}, law_of(model)
-        ready, draws = (generator.sample(QUESTION, n, seed=11, **options) for n in (1, DRAWS))
+        ready, draws = (generator.sample(SUNDAY, n, seed=11, **options) for n in (1, DRAWS))
         assert 0 < ready.certificate.total_variation < 1e-3 and ready.counts.calls == 1 and ready.counts.tokens < 10
         lower, upper = draws.log_z_bounds
         assert p_value(ids(draws), law.mu) > ALPHA and lower - NATS <= law.log_phi <= upper + NATS
@@ -291,8 +294,7 @@ class TestProbabilities:
         assert few.calls <= many.calls + 2 and few.tokens < 0.85 * many.tokens
 
     def test_seeds_do_not_matter_and_start_afresh(self, generator: PhiGenerator) -> None:
-        first = generator.probabilities(QUESTION)
-        seeded = generator.probabilities(QUESTION, seed=3)
+        first, seeded = generator.probabilities(SUNDAY), generator.probabilities(SUNDAY, seed=3)
         assert seeded.entries == first.entries and seeded.counts.calls == 1
         assert generator.probabilities_batch([]) == [] == generator.mode_batch([])
 
@@ -304,39 +306,39 @@ class TestMode:
     ) -> None:
         log_p = law_of(model, **settings).log_p
         best, settings = sorted(log_p, key=lambda ids: (-log_p[ids], ids))[:4], {"max_new_tokens": BUDGET, **settings}
-        ranking = generator.mode(QUESTION, 4, **settings)
+        ranking = generator.mode(SUNDAY, 4, **settings)
         assert ([member.token_ids for member in ranking], ranking[0].log_p) == (best, near_log(log_p[best[0]]))
         assert ranking.certified == len(ranking) and ranking.gap == 0.0 and ranking.counts.calls <= 3
-        again = generator.mode(QUESTION, 4, **settings)
+        again = generator.mode(SUNDAY, 4, **settings)
         assert again.items == ranking.items and again.counts.calls == 0
-        seeded = generator.mode(QUESTION, 4, seed=5, **settings)
+        seeded = generator.mode(SUNDAY, 4, seed=5, **settings)
         assert seeded.texts == ranking.texts and seeded.counts == ranking.counts
-        first = generator.mode(QUESTION, seed=5, **settings)
+        first = generator.mode(SUNDAY, seed=5, **settings)
         assert first.items == ranking.items[:1] and first.counts.calls == 1 and first.counts.tokens < 10
 
     def test_calls_without_sampling_give_it(self, generator: PhiGenerator, fresh: PhiTransformers) -> None:
-        ranking = generator.mode(QUESTION, 3)
-        assert generator(QUESTION, do_sample=False) == ranking.texts[0]
-        assert generator(QUESTION, do_sample=False, num_return_sequences=3) == ranking.texts
-        assert fresh(QUESTION, ANSWER, phi="exact", do_sample=False) == ranking.texts[0]
-        assert fresh(QUESTION, ANSWER, phi="auto", do_sample=False) == ranking.texts[0]
-        assert outlines.Generator(fresh, ANSWER)(QUESTION, phi="exact", do_sample=False) == ranking.texts[0]
+        ranking = generator.mode(SUNDAY, 3)
+        assert generator(SUNDAY, do_sample=False) == ranking.texts[0]
+        assert generator(SUNDAY, do_sample=False, num_return_sequences=3) == ranking.texts
+        assert fresh(SUNDAY, ANSWER, phi="exact", do_sample=False) == ranking.texts[0]
+        assert fresh(SUNDAY, ANSWER, phi="auto", do_sample=False) == ranking.texts[0]
+        assert outlines.Generator(fresh, ANSWER)(SUNDAY, phi="exact", do_sample=False) == ranking.texts[0]
         for law in ({"temperature": 3.0}, {"temperature": 0.2}, {"top_p": 0.8}, {"max_new_tokens": 4}):
-            answer = fresh(QUESTION, ANSWER, phi="exact", do_sample=False, **law)
-            assert answer == generator.mode(QUESTION, **law).texts[0]
-        batch = fresh.batch([QUESTION, OTHER], ANSWER, phi="exact", do_sample=False)
-        assert batch == [generator.mode(prompt).texts[0] for prompt in (QUESTION, OTHER)]
-        several = generator.batch([QUESTION, OTHER], do_sample=False, num_return_sequences=2)
-        assert several == [generator.mode(prompt, 2).texts for prompt in (QUESTION, OTHER)]
+            answer = fresh(SUNDAY, ANSWER, phi="exact", do_sample=False, **law)
+            assert answer == generator.mode(SUNDAY, **law).texts[0]
+        batch = fresh.batch([SUNDAY, OTHER], ANSWER, phi="exact", do_sample=False)
+        assert batch == [generator.mode(prompt).texts[0] for prompt in (SUNDAY, OTHER)]
+        several = generator.batch([SUNDAY, OTHER], do_sample=False, num_return_sequences=2)
+        assert several == [generator.mode(prompt, 2).texts for prompt in (SUNDAY, OTHER)]
 
     def test_the_effort_and_tolerance_of_the_estimator_hold(self, fresh: PhiTransformers) -> None:
         hasty = ExactPhi(effort=Effort(tokens=30))
-        refused("used its 30 model tokens", fresh, CHARACTER, Character, phi=hasty, do_sample=False, error=BudgetError)
-        refused("used its 30 model tokens", Generator(fresh, Character, phi=hasty).mode, CHARACTER, error=BudgetError)
-        loose = Generator(fresh, Character).mode(CHARACTER, tolerance=1.0, seed=0)
-        tight = Generator(fresh, Character).mode(CHARACTER, seed=0)
+        refused("used its 30 model tokens", fresh, ARIA, Character, phi=hasty, do_sample=False, error=BudgetError)
+        refused("used its 30 model tokens", Generator(fresh, Character, phi=hasty).mode, ARIA, error=BudgetError)
+        loose = Generator(fresh, Character).mode(ARIA, tolerance=1.0, seed=0)
+        tight = Generator(fresh, Character).mode(ARIA, seed=0)
         assert loose.counts.tokens <= tight.counts.tokens and loose.gap <= math.log(2)
-        assert fresh(CHARACTER, Character, phi=ExactPhi(tolerance=0.5), do_sample=False)
+        assert fresh(ARIA, Character, phi=ExactPhi(tolerance=0.5), do_sample=False)
 
 
 @pytest.mark.parametrize("door", ["probabilities", "mode"])
@@ -349,8 +351,8 @@ def test_seconds_end_a_search(door: str, fresh: PhiTransformers, monkeypatch: py
         "its 3 s were over", getattr(generator, door), "Story: Aria is a ", effort=Effort(seconds=3), error=BudgetError
     )
     assert caught.value.partial[0].log_z_bounds[1] <= 0
-    asked = fresh(QUESTION, ANSWER, phi=ExactPhi(effort=Effort(seconds=10**5)), do_sample=False)
-    assert asked == generator.model(QUESTION, ANSWER, phi="exact", do_sample=False)
+    asked = fresh(SUNDAY, ANSWER, phi=ExactPhi(effort=Effort(seconds=10**5)), do_sample=False)
+    assert asked == generator.model(SUNDAY, ANSWER, phi="exact", do_sample=False)
 
 
 @pytest.mark.parametrize("door", ["probabilities", "mode"])
@@ -370,30 +372,32 @@ def test_seconds_end_a_search(door: str, fresh: PhiTransformers, monkeypatch: py
     ids=str,
 )
 def test_what_is_refused(generator: PhiGenerator, door: str, keywords: dict[str, Any], message: str) -> None:
-    refused(message, getattr(generator, door), QUESTION, **keywords)
+    refused(message, getattr(generator, door), SUNDAY, **keywords)
 
 
-OTHERS: list[tuple[Callable[[PhiGenerator], Any], str]] = [
-    *(
-        (lambda g, t=t: g.probabilities(QUESTION, tolerance=t), r"expected a number in \[0, 1\)")
-        for t in (-1, 1, "0.1", True, math.nan)
-    ),
-    *((lambda g, top=top: g.mode(QUESTION, top), "top=.* a whole number of at least 1") for top in (0, -3, 2.0, True)),
-    *(
-        (
-            lambda g, phi=phi: g(QUESTION, phi=phi, do_sample=False),
-            f"Give phi='exact' with do_sample=False.*phi='{phi}'",
-        )
-        for phi in ("local", "onestep")
-    ),
-    (lambda g: g.mode_batch(QUESTION), "expected a list of str or Chat"),
-    (lambda g: g.probabilities_batch(QUESTION), "expected a list of str or Chat"),
-    (lambda g: g.mode("Person: Nora is a teacher. JSON: ", top_k=1), "under top_k=1"),
-    (lambda g: g.probabilities("Person: Nora is a teacher. JSON: ", top_k=1), "under top_k=1"),
-    (lambda g: g.mode(QUESTION, max_new_tokens=1), "max_new_tokens=1 is too small"),
-]
-
-
-@pytest.mark.parametrize(("call", "words"), OTHERS, ids=[words for _, words in OTHERS])
-def test_what_else_is_refused(call: Callable[[PhiGenerator], Any], words: str, generator: PhiGenerator) -> None:
-    refused(words, call, generator, error=(UnsupportedError, EmptyLanguageError))
+test_what_else_is_refused = refusals(
+    [
+        *(
+            (lambda g, t=t: g.probabilities(SUNDAY, tolerance=t), r"expected a number in \[0, 1\)")
+            for t in (-1, 1, "0.1", True, math.nan)
+        ),
+        *(
+            (lambda g, top=top: g.mode(SUNDAY, top), "top=.* a whole number of at least 1")
+            for top in (0, -3, 2.0, True)
+        ),
+        *(
+            (
+                lambda g, phi=phi: g(SUNDAY, phi=phi, do_sample=False),
+                f"Give phi='exact' with do_sample=False.*phi='{phi}'",
+            )
+            for phi in ("local", "onestep")
+        ),
+        (lambda g: g.mode_batch(SUNDAY), "expected a list of str or Chat"),
+        (lambda g: g.probabilities_batch(SUNDAY), "expected a list of str or Chat"),
+        (lambda g: g.mode("Person: Nora is a teacher. JSON: ", top_k=1), "under top_k=1"),
+        (lambda g: g.probabilities("Person: Nora is a teacher. JSON: ", top_k=1), "under top_k=1"),
+        (lambda g: g.mode(SUNDAY, max_new_tokens=1), "max_new_tokens=1 is too small"),
+    ],
+    fixture="generator",
+    error=(UnsupportedError, EmptyLanguageError),
+)

@@ -1,9 +1,6 @@
 """``phi=`` and the classic API under Outlines' own names, and all of it taken back; the examples of Outlines' own pages."""
 
-from __future__ import annotations
-
 import gc
-import importlib
 import importlib.metadata
 import importlib.util
 import inspect
@@ -19,24 +16,13 @@ from types import ModuleType
 from typing import Any, List, Literal, Optional, Union  # noqa: UP035 - as the examples have it
 
 import outlines
-import outlines.applications
-import outlines.generator
 import pytest
 from outlines.models.transformers import Transformers
 from outlines.types import email, hex_str, integer, regex
 from outlines.types.dsl import Choice, at_least, between, either, exactly, optional
 from pydantic import BaseModel
 
-from outlines_phi import (
-    ExactPhi,
-    Generator,
-    PhiTransformers,
-    generate,
-    install,
-    samplers,
-    uninstall,
-    wrap,
-)
+from outlines_phi import ExactPhi, Generator, PhiTransformers, generate, install, samplers, uninstall, wrap
 from tests.inner import MaskLogitsProcessor, bundled
 from tests.inner import install as install_module
 from tests.plugin.instruments import seeded, together
@@ -124,8 +110,7 @@ class TestBindings:
 
     def test_many_threads(self) -> None:
         before = names()
-        works = [partial(repeated, install if i % 2 else uninstall) for i in range(8)]
-        assert together(*works) == [None] * 8
+        assert together(*[partial(repeated, install if i % 2 else uninstall) for i in range(8)]) == [None] * 8
         uninstall()
         assert same(before, names())
 
@@ -213,8 +198,7 @@ class TestGenerator:
         assert isinstance(outlines.Generator(model, NUMBER)(PROMPT, phi="exact"), str)
         always = wrap(model, phi="exact")
         assert outlines.Generator(always, NUMBER, phi=None).phi is None, "an explicit None is not the model's default"
-        processor = Generator(model, NUMBER).logits_processor
-        by_processor = outlines.Generator(model, processor=processor, phi="exact")
+        by_processor = outlines.Generator(model, processor=Generator(model, NUMBER).logits_processor, phi="exact")
         assert isinstance(by_processor.logits_processor, MaskLogitsProcessor)
         assert by_processor.sample(PROMPT, 3, seed=1).values == Generator(model, NUMBER).sample(PROMPT, 3, seed=1).texts
 

@@ -1,7 +1,5 @@
 """Nothing banned leaves by any door: models that want to write it, over real tokenizers, searched by plain Python."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -128,11 +126,6 @@ def custom_generate(writer: Writer, phi: Any) -> list[tuple[str, str]]:
 
 OWN_DOORS = (call, batch, stream, custom_generate, sample)
 writers = pytest.mark.parametrize("writer", WRITERS, ids=str)
-
-
-@pytest.fixture(autouse=True)
-def randomness() -> None:
-    torch.manual_seed(7)
 
 
 PHIS = ("local", "lookahead", LookaheadPhi(release="early"), "exact")
@@ -308,7 +301,6 @@ def broken_words(texts: list[str]) -> list[str]:
 
 
 def test_no_word_is_left_alone_by_what_is_shown_as_broken(hf: tuple[torch.nn.Module, object]) -> None:
-    torch.manual_seed(0)
     model = outlines_phi.from_transformers(*hf)
     free = outlines_phi.Generator(model, None, banned_phrases=BAN)
     options = {"max_new_tokens": 8, "do_sample": True, "top_k": 0}

@@ -1,7 +1,5 @@
 """Options of a call: each keyword and each field of GenerationConfig is a part of the law, refused or known not to apply."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
 from functools import partial
@@ -290,8 +288,7 @@ def test_the_page_names_every_field() -> None:
     assert [name for name in FIELDS if f"`{name}`" not in PAGE] == []
 
 
-EXACT = BannedPhrases(["now"], level="exact")
-LEVELLESS = BannedPhrases(["now"])
+EXACT, LEVELLESS = BannedPhrases(["now"], level="exact"), BannedPhrases(["now"])
 WORDS = Literal["open now", "closed", "open"]
 
 

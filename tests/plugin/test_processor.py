@@ -1,7 +1,5 @@
 """The processors of a loop, and the backend of Outlines that is made of them: states of rows, masks, bans and weights."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import math
@@ -19,7 +17,6 @@ from unittest.mock import Mock
 
 import numpy as np
 import outlines
-import outlines.backends
 import pytest
 import torch
 from outlines.models.transformers import Transformers
@@ -44,12 +41,11 @@ from outlines_phi.guides import FSMGuide, JSONGuide, Table
 from outlines_phi.plugin.install import PhiBackend
 from tests.inner import DEAD, DONE, MaskLogitsProcessor, Prefix, PrefixTree, Step, bundled, compile_regex, kept_rows
 from tests.leaks import leaks
-from tests.plugin.instruments import seeded
+from tests.plugin.instruments import A_PERSON, SUNDAY, seeded
 from tests.precision import named
 from tests.refusals import refused
 
 CPU = torch.device("cpu")
-PROMPT = "A person as JSON: "
 CODE = regex("[a-z]{3,5}-[0-9]{2}")
 
 
@@ -74,17 +70,16 @@ class TestParity:
         wrapped, plain = from_transformers(hf_model, tokenizer), outlines.from_transformers(*other)
         assert wrapped.lm.vocabulary.eos_ids == (tokenizer.eos_token_id, tokenizer.pad_token_id)
         for seed in range(3):
-            ours, theirs = (seeded(each, PROMPT, int, seed=seed, max_new_tokens=9) for each in (wrapped, plain))
+            ours, theirs = (seeded(each, A_PERSON, int, seed=seed, max_new_tokens=9) for each in (wrapped, plain))
             assert ours == theirs
 
 
 class TestWhereStockOutlinesFails:
     @pytest.mark.parametrize("options", [{"do_sample": False}, {"do_sample": True}], ids=["greedy", "sampled"])
     def test_beams(self, options: dict[str, Any], model: PhiTransformers, stock: outlines.models.Transformers) -> None:
-        torch.manual_seed(0)
         options = {"max_new_tokens": 20, "num_beams": 5, **options}  # more beams than there are texts
-        refused("No next state found", stock, PROMPT, Colour, **options, error=ValueError)
-        assert model(PROMPT, Colour, **options) in ("red", "green")
+        refused("No next state found", stock, A_PERSON, Colour, **options, error=ValueError)
+        assert model(A_PERSON, Colour, **options) in ("red", "green")
 
     def test_prompt_look_up(self, model: PhiTransformers) -> None:
         for n in range(4):
@@ -95,8 +90,8 @@ class TestWhereStockOutlinesFails:
         self, model: PhiTransformers, stock: outlines.models.Transformers
     ) -> None:
         character = next(c for c in "☃🦊ß" if len(model.hf_tokenizer.encode(c)) > 1)
-        assert model(PROMPT, regex(character), max_new_tokens=9) == character
-        refused("incompatible with the regex", stock, PROMPT, regex(character), max_new_tokens=9, error=ValueError)
+        assert model(A_PERSON, regex(character), max_new_tokens=9) == character
+        refused("incompatible with the regex", stock, A_PERSON, regex(character), max_new_tokens=9, error=ValueError)
         # Stock Outlines reads each such token as one whole character, U+FFFD.
         first = model.hf_tokenizer.encode(character)[0]
         index = outlines.Generator(stock, regex("[^x]")).logits_processor.index
@@ -119,8 +114,7 @@ class TestProcessor:
         eos, tokens = model.lm.vocabulary.eos_ids[0], model.hf_tokenizer.encode("abc-12")
         rows = [[5], *([5, *tokens[:n]] for n in range(1, len(tokens) + 1)), [5, *tokens, eos], [5, *tokens, eos, eos]]
         masks = [self.mask(processor, [row])[0] for row in rows]
-        for mask in masks[-3:]:
-            assert torch.nonzero(mask == 0)[:, 0].tolist() == [eos]
+        assert all(torch.nonzero(mask == 0)[:, 0].tolist() == [eos] for mask in masks[-3:])
 
     def test_lengths_are_computed_for_limits_alone(
         self, model: PhiTransformers, monkeypatch: pytest.MonkeyPatch
@@ -133,8 +127,7 @@ class TestProcessor:
         kept_rows.clear()
         monkeypatch.setattr(JSONGuide, "far_from_end", Mock(side_effect=AssertionError))
         assert all(torch.equal(mask, table.bias(state, None, CPU)) for mask, state in zip(masks, states, strict=True))
-        with pytest.raises(AssertionError):
-            table.bias(table.start, 999, CPU)
+        refused(None, table.bias, table.start, 999, CPU, error=AssertionError)
 
     def test_vocabularies_of_two_sizes_share_nothing(self) -> None:
         for size in (3, 5):
@@ -152,7 +145,7 @@ class TestProcessor:
         other = Vocabulary.from_tokens(["a", "b", "<eos>"], 2)
         processor = MaskLogitsProcessor(Table(FSMGuide.from_automaton(compile_regex("a|b"), other)))
         for phi in ("exact", None):
-            refused("another vocabulary", model.generate, PROMPT, processor, phi=phi, max_new_tokens=5)
+            refused("another vocabulary", model.generate, A_PERSON, processor, phi=phi, max_new_tokens=5)
 
 
 class TestForeignProcessors:
@@ -166,8 +159,8 @@ class TestForeignProcessors:
                 return logits
 
         generator = outlines.Generator(model, processor=Nothing("torch"))
-        refused("The language of a Nothing cannot be read", generator, PROMPT, phi="exact")
-        assert isinstance(generator(PROMPT, phi=None, max_new_tokens=3), str)
+        refused("The language of a Nothing cannot be read", generator, A_PERSON, phi="exact")
+        assert isinstance(generator(A_PERSON, phi=None, max_new_tokens=3), str)
 
 
 END, A, B, C, PAD = range(5)
@@ -274,7 +267,6 @@ def test_weights_add_up_and_the_last_law_counts(prefixes: PrefixTree) -> None:
 
 
 ROOT = Path(__file__).parents[2]
-SUNDAY = "Question: is the bakery open on Sunday? Answer: "
 SAMPLED: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_new_tokens": 16}
 STOCK = outlines.backends._get_backend
 WORDS = Literal["yes", "no", "not on Sunday"]
@@ -297,8 +289,7 @@ def test_its_masks_are_those_of_this_package(output_type: Any, stock: Transforme
     register_backend()
     generator = outlines.Generator(stock, output_type, backend="outlines_phi")
     texts = seeded(generator, SUNDAY, num_return_sequences=8, **SAMPLED)
-    ours = Generator(model, output_type, phi=None)
-    assert texts == seeded(ours, SUNDAY, num_return_sequences=8, **SAMPLED)
+    assert texts == seeded(Generator(model, output_type, phi=None), SUNDAY, num_return_sequences=8, **SAMPLED)
     assert texts == seeded(stock, SUNDAY, output_type, "outlines_phi", num_return_sequences=8, **SAMPLED)
     assert isinstance(generator.logits_processor, MaskLogitsProcessor)
 
@@ -320,11 +311,9 @@ def test_weights_lead_to_the_conditioned_distribution(stock: Transformers, model
     register_backend("weighted", phi="local", max_new_tokens=8, top_k=0)
     generator = outlines.Generator(stock, WORDS, backend="weighted")
     law = Generator(model, WORDS).probabilities(SUNDAY, tolerance=1e-6, max_new_tokens=8)
-    options = generator.logits_processor.host_options
-    texts = seeded(generator, SUNDAY, num_return_sequences=600, **options)
+    texts = seeded(generator, SUNDAY, num_return_sequences=600, **generator.logits_processor.host_options)
     weights = np.exp(generator.logits_processor.log_w())
-    error = weights.std() / len(weights) ** 0.5
-    assert weights.mean() == pytest.approx(np.exp(law.log_z_bounds[0]), abs=4 * error)
+    assert weights.mean() == pytest.approx(np.exp(law.log_z_bounds[0]), abs=4 * (weights.std() / len(weights) ** 0.5))
     exact = {value: found.p for value, found in law.items()}
     shares = Counter[str]()
     for text, weight in zip(texts, weights, strict=True):

@@ -1,7 +1,5 @@
 """Models that cannot be corrected say why; plain calls of what stock Outlines takes; its calls with ``phi=``, and its tokenizer."""
 
-from __future__ import annotations
-
 import gc
 import pickle
 import re
@@ -41,8 +39,8 @@ from outlines_phi.plugin.hosts.transformers import ByteTokenizer
 from outlines_phi.plugin.mistakes import REFUSED
 from outlines_phi.plugin.wrapping import HOSTS, OwnModel
 from tests.languages import VOCABULARY
-from tests.plugin.instruments import seeded
-from tests.refusals import refused
+from tests.plugin.instruments import A_PERSON, seeded
+from tests.refusals import refusals, refused
 
 COLOUR = Literal["red", "green"]
 FOREIGN = [
@@ -226,24 +224,23 @@ NO_LOOP, NO_PROMPT = (
     "Give phi='local' for plain masking. OwnModel has no loop of its own",
     "a text or a sequence of token ids",
 )
-OF_A_HOST: list[tuple[Callable[[OwnModel], Any], str]] = [
-    (lambda host: host(PROMPT, Answer, phi=None), NO_LOOP),
-    (lambda host: host.stream(PROMPT, Answer, phi=None), NO_LOOP),
-    *((lambda host, given=given: host(given, Answer), NO_PROMPT) for given in (3, None, [0.5], ["x"], [[1]], [True])),
-    (lambda host: host("no such letters", Answer), "raised ValueError .* for the prompt 'no such letters'"),
-    (lambda host: host(PROMPT, Answer, tokenization="canonical"), "tokenizer"),
-    (lambda host: from_language_model(LM)(PROMPT, Answer), "Give encode= to from_language_model"),
-    (lambda host: from_language_model(object()), "LanguageModel"),
-    (lambda host: from_language_model(LM, "abc"), "a function"),
-]
+test_what_a_host_of_a_few_lines_refuses = refusals(
+    [
+        (lambda host: host(PROMPT, Answer, phi=None), NO_LOOP),
+        (lambda host: host.stream(PROMPT, Answer, phi=None), NO_LOOP),
+        *(
+            (lambda host, given=given: host(given, Answer), NO_PROMPT)
+            for given in (3, None, [0.5], ["x"], [[1]], [True])
+        ),
+        (lambda host: host("no such letters", Answer), "raised ValueError .* for the prompt 'no such letters'"),
+        (lambda host: host(PROMPT, Answer, tokenization="canonical"), "tokenizer"),
+        (lambda host: from_language_model(LM)(PROMPT, Answer), "Give encode= to from_language_model"),
+        (lambda host: from_language_model(object()), "LanguageModel"),
+        (lambda host: from_language_model(LM, "abc"), "a function"),
+    ],
+    fixture="host",
+)
 
-
-@pytest.mark.parametrize(("call", "words"), OF_A_HOST, ids=[words for _, words in OF_A_HOST])
-def test_what_a_host_of_a_few_lines_refuses(call: Callable[[OwnModel], Any], words: str, host: OwnModel) -> None:
-    refused(words, call, host)
-
-
-PERSON = "A person as JSON: "
 NUMBER = regex("[0-9]{2,3}")
 SHADES = Literal["red", "green", "dark green"]
 
@@ -290,7 +287,7 @@ def chat_model(**options: Any) -> PhiTransformers:
 def test_a_seed_gives_one_result_on_every_road(
     output_type: Any, phi: str, guarantee: Guarantee, model: PhiTransformers, drawn: list[Draws]
 ) -> None:
-    texts = {name: road(model, PERSON, output_type, phi=phi, seed=4) for name, road in ROADS.items()}
+    texts = {name: road(model, A_PERSON, output_type, phi=phi, seed=4) for name, road in ROADS.items()}
     own, theirs = (
         {text for name, text in texts.items() if (name in COMPILED_BY_OUTLINES) == there} for there in (False, True)
     )
@@ -303,12 +300,14 @@ def test_a_seed_gives_one_result_on_every_road(
 @pytest.mark.parametrize("phi", ["exact", "local", "onestep"])
 def test_several_draws_are_a_list_on_every_road(phi: str, model: PhiTransformers, drawn: list[Draws]) -> None:
     """One is a text, as in stock Outlines, and an empty batch is empty."""
-    texts = model(PERSON, NUMBER, phi=phi, num_return_sequences=5, seed=0)
+    texts = model(A_PERSON, NUMBER, phi=phi, num_return_sequences=5, seed=0)
     assert isinstance(texts, list) and len(texts) == 5 and all(holds(NUMBER, text) for text in texts)
     assert len(drawn[0]) == 5
-    rows = model.batch([PERSON, "no"], NUMBER, phi=phi, num_return_sequences=3, seed=0)
-    assert [len(row) for row in rows] == [3, 3]
-    assert isinstance(model(PERSON, SHADES, phi=phi, num_return_sequences=1), str)
+    assert [len(row) for row in model.batch([A_PERSON, "no"], NUMBER, phi=phi, num_return_sequences=3, seed=0)] == [
+        3,
+        3,
+    ]
+    assert isinstance(model(A_PERSON, SHADES, phi=phi, num_return_sequences=1), str)
     for road in (phi, None):
         assert model.batch([], SHADES, phi=road) == outlines.Generator(model, SHADES).batch([], phi=road) == []
 
@@ -316,12 +315,12 @@ def test_several_draws_are_a_list_on_every_road(phi: str, model: PhiTransformers
 def test_a_chat_goes_through_the_template() -> None:
     """A text is a user's message where there is a template."""
     model, plain, options = chat_model(), from_transformers(*bundled.load()), {"phi": "local", "seed": 3}
-    chat = Chat([{"role": "system", "content": "Be short."}, {"role": "user", "content": PERSON}])
+    chat = Chat([{"role": "system", "content": "Be short."}, {"role": "user", "content": A_PERSON}])
     expected = plain(f"system: Be short.\nuser: {PROMPT}\nassistant: ", NUMBER, **options)
     assert model(chat, NUMBER, **options) == expected
     assert outlines.Generator(model, NUMBER).batch([chat], **options) == [expected]
-    said = Chat([{"role": "user", "content": PERSON}])
-    assert chat_model()(PERSON, Character, **options) == chat_model()(said, Character, **options)
+    said = Chat([{"role": "user", "content": A_PERSON}])
+    assert chat_model()(A_PERSON, Character, **options) == chat_model()(said, Character, **options)
 
 
 def test_wrap_leaves_the_original_as_it_is() -> None:
@@ -336,9 +335,9 @@ def test_wrap_leaves_the_original_as_it_is() -> None:
 @pytest.mark.parametrize("phi", ["exact", "local"])
 class TestSeeds:
     def test_a_seeded_call_does_not_depend_on_what_ran_before(self, phi: str, fresh: PhiTransformers) -> None:
-        draw = partial(fresh, PERSON, NUMBER, phi=phi, num_return_sequences=4)
+        draw = partial(fresh, A_PERSON, NUMBER, phi=phi, num_return_sequences=4)
         first = draw(seed=11)
-        fresh(PERSON, NUMBER, phi=phi, num_return_sequences=3)
+        fresh(A_PERSON, NUMBER, phi=phi, num_return_sequences=3)
         fresh("something else", SHADES, phi=phi)
         assert draw(seed=11) == first
         fresh.clear_cache()
@@ -347,7 +346,7 @@ class TestSeeds:
 
 def test_a_processor_does_not_outlive_its_generator(fresh: PhiTransformers) -> None:
     generator = outlines.Generator(fresh, SHADES)
-    generator(PERSON, phi="exact")
+    generator(A_PERSON, phi="exact")
     processor = weakref.ref(generator.logits_processor)
     del generator
     gc.collect()
@@ -387,5 +386,4 @@ def test_it_survives_pickling_and_the_model_keeps_its_own(model: PhiTransformers
     assert (copy.eos_token_id, copy.get_vocab()) == (END, model.tokenizer.get_vocab())
     assert model.hf_tokenizer.eos_token_id == model.model.generation_config.eos_token_id
     assert model.hf_tokenizer.pad_token_id is not None
-    with pytest.raises(KeyError):
-        model.hf_tokenizer.get_vocab()["c3a9c3a9"]
+    refused(None, lambda: model.hf_tokenizer.get_vocab()["c3a9c3a9"], error=KeyError)

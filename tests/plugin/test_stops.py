@@ -1,7 +1,5 @@
 """Ends of texts on the bundled model: stop strings beside enumeration, doors and plain Transformers; ``ends="open"``."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -36,11 +34,10 @@ from outlines_phi.lm import TableModel
 from outlines_phi.plugin.hosts.vllm_server.phi_vllm import ServedModel
 from tests.languages import ALPHA, PROMPT, STOPPED, Ids, StoppedLanguage, p_value
 from tests.plugin.doors import DOORS, Door, Wanted, through
-from tests.plugin.instruments import custom, pair
+from tests.plugin.instruments import MONDAY, SUNDAY, custom, pair
 from tests.precision import near
-from tests.refusals import refused
+from tests.refusals import refusals, refused
 
-QUESTION = "Question: is the bakery open on Sunday? Answer: "
 DRAWS = 3_000
 WORDS = STOPPED[0]
 
@@ -58,14 +55,14 @@ class TestLaw:
 
     @staticmethod
     @cache
-    def law(language: StoppedLanguage, kept: bool, phrase: str = "\n") -> tuple[dict[Ids | tuple[str], float], float]:
+    def law(language: StoppedLanguage, kept: bool, phrase: str = "\n") -> tuple[dict[str, float], float]:
         accepts = lambda text: re.fullmatch(language.pattern, text) is not None  # noqa: E731
         tokens, found = language.lm.vocabulary.tokens, defaultdict[Any, float](float)
 
         def follow(ids: Ids, text: str, p: float) -> None:
             shares = law_after(language.lm, ids)
             if accepts(text):
-                found[(text,)] += p * shares[0]
+                found[text] += p * shares[0]
             for token, written in enumerate(tokens[1:], 1):
                 below = text + written.decode()
                 if phrase in below:
@@ -73,7 +70,7 @@ class TestLaw:
                 if stop := first(below, language.stops):
                     member = next((below[:at] for at in stop if accepts(below[:at])), None)
                     if member is not None:
-                        found[(below[: stop[1]] if kept else member,)] += p * shares[token]
+                        found[below[: stop[1]] if kept else member] += p * shares[token]
                 elif len(ids) + 2 <= language.budget:
                     follow((*ids, token), below, p * shares[token])
 
@@ -89,7 +86,7 @@ class TestLaw:
         options = {"seed": 3, "max_new_tokens": WORDS.budget, name: list(WORDS.stops)}
 
         def drawn(**others: Any) -> list[Any]:
-            return [(text,) for text in generator.sample("", DRAWS, **(options | others)).texts]
+            return generator.sample("", DRAWS, **(options | others)).texts
 
         assert p_value(drawn(), law) > ALPHA and p_value(drawn(phi="local"), law) < ALPHA
         assert p_value(drawn(**{name: None}), law) < ALPHA
@@ -113,20 +110,19 @@ class TestLaw:
         )
         assert math.exp(draws.log_z) == pytest.approx(phi, rel=0.1)
         likeliest = max(law, key=lambda text: law[text])
-        assert draws.expectation(lambda draw: (draw.text,) == likeliest) == pytest.approx(law[likeliest], abs=0.07)
+        assert draws.expectation(lambda draw: draw.text == likeliest) == pytest.approx(law[likeliest], abs=0.07)
 
     @pytest.mark.parametrize("name", ["stop", "stop_strings"])
     def test_probabilities_are_those_of_values(self, name: str) -> None:
         law, phi = self.law(WORDS, False)
-        model = from_language_model(WORDS.lm, lambda text: PROMPT)
-        generator = Generator(model, WORDS.type, **{name: WORDS.stops})
+        generator = Generator(from_language_model(WORDS.lm, lambda text: PROMPT), WORDS.type, **{name: WORDS.stops})
         found = generator.probabilities("", tolerance=0.0, max_new_tokens=WORDS.budget)
-        assert {(entry.value,): entry.p for entry in found.entries} == pytest.approx(law)
+        assert {entry.value: entry.p for entry in found.entries} == pytest.approx(law)
         assert found.complete and math.exp(found.log_z_bounds[0]) == pytest.approx(phi)
         best = generator.mode("", 3, max_new_tokens=WORDS.budget)
         reference = sorted(WORDS.reference().log_p.values(), reverse=True)
         assert [item.log_p for item in best] == pytest.approx(reference[:3])
-        assert {(item.value,) for item in best} <= set(law)
+        assert {item.value for item in best} <= set(law)
 
     @pytest.mark.parametrize("phi", ["exact", "lookahead"])
     def test_bans_beside(self, phi: str) -> None:
@@ -135,8 +131,8 @@ class TestLaw:
         draws = generator.sample("", DRAWS, seed=2, max_new_tokens=WORDS.budget, phi=phi)
         assert not any("bc" in text for text in draws.texts)
         if phi == "exact":
-            assert p_value([(text,) for text in draws.texts], self.law(WORDS, True, "bc")[0]) > ALPHA
-            assert p_value([(text,) for text in draws.texts], self.law(WORDS, True)[0]) < ALPHA
+            assert p_value(draws.texts, self.law(WORDS, True, "bc")[0]) > ALPHA
+            assert p_value(draws.texts, self.law(WORDS, True)[0]) < ALPHA
 
     @pytest.mark.parametrize("ban", [None, "b"])
     @pytest.mark.parametrize("phi", ["exact", "lookahead"])
@@ -153,7 +149,7 @@ class TestLaw:
         def follow(ids: Ids, text: str, p: float) -> None:
             stop = first(text, strings)
             if stop or len(ids) == options["max_new_tokens"]:
-                law[(text[: stop[0]] if stop else text,)] += p
+                law[text[: stop[0]] if stop else text] += p
                 return
             after = law_after(lm, ids)
             live = [
@@ -163,13 +159,13 @@ class TestLaw:
             for token in live:
                 if token:
                     follow((*ids, token), text + lm.vocabulary.tokens[token].decode(), p * after[token] / total)
-            law[(text,)] += p * after[0] / total
+            law[text] += p * after[0] / total
 
         follow((), "", 1.0)
         total = sum(law.values())
         assert total == pytest.approx(1.0) if ban is None or phi == "lookahead" else total < 0.9
         texts = model("", banned_phrases=phrases, **options)
-        assert p_value([(text,) for text in texts], {text: p / total for text, p in law.items()}) > ALPHA
+        assert p_value(texts, {text: p / total for text, p in law.items()}) > ALPHA
 
     def test_fields(self) -> None:
         """Named groups are fields as without stop strings."""
@@ -190,40 +186,39 @@ def law_after(lm: Any, ids: Ids) -> list[float]:
 ANSWERS = ("no", "sure", "yes")
 STOPS = [",", " o", "\n"]
 """No end of the prompt begins one: transformers searches the prompt, too."""
-SUNDAY = Wanted(QUESTION, n=300, budget=6, words=ANSWERS, options={"phi": "exact"})
+ASKED = Wanted(SUNDAY, n=300, budget=6, words=ANSWERS, options={"phi": "exact"})
 
 
 @through(*DOORS)
 def test_every_door_takes_them(model: PhiTransformers, door: Door) -> None:
     """With the law of the values; ids that custom_generate returns have the last token whole."""
-    law = Generator(model, SUNDAY.output_type, stop=STOPS).probabilities(QUESTION, **SUNDAY.limits)
-    whole = Generator(model, SUNDAY.output_type).probabilities(QUESTION, **SUNDAY.limits)
+    law = Generator(model, ASKED.output_type, stop=STOPS).probabilities(SUNDAY, **ASKED.limits)
+    whole = Generator(model, ASKED.output_type).probabilities(SUNDAY, **ASKED.limits)
     assert law.log_z_bounds[0] > whole.log_z_bounds[1] + 0.5
-    texts = door(model, SUNDAY.by(stop=STOPS))
+    texts = door(model, ASKED.by(stop=STOPS))
     if door.__name__ == "custom_generate":
         assert any(text not in ANSWERS for text in texts)
         texts = [text[: (first(text, tuple(STOPS)) or (None,))[0]] for text in texts]
     assert set(texts) <= set(ANSWERS)
-    assert p_value([(text,) for text in texts], {(entry.value,): entry.p for entry in law.entries}) > ALPHA
+    assert p_value(texts, {entry.value: entry.p for entry in law.entries}) > ALPHA
 
 
 def test_custom_generate_has_them_as_a_whole(model: PhiTransformers) -> None:
     options = {"output_type": Literal[ANSWERS], "phi": "exact", "max_new_tokens": 6, "num_return_sequences": 20}
     hf = pair(model)
-    (draws,) = custom(hf, QUESTION, stop_strings=STOPS, tokenizer=hf[1], return_dict_in_generate=True, **options).draws
+    (draws,) = custom(hf, SUNDAY, stop_strings=STOPS, tokenizer=hf[1], return_dict_in_generate=True, **options).draws
     assert {draw.value for draw in draws} <= set(ANSWERS) and any(draw.text not in ANSWERS for draw in draws)
 
 
 def test_in_free_text_they_are_those_of_transformers(model: PhiTransformers) -> None:
     """Draws without a correction are the host's own; but for what transformers leaves in the text behind the string."""
     options = {"max_new_tokens": 5, "top_k": 3, "num_return_sequences": DRAWS}
-    torch.manual_seed(1)
-    plain = model(QUESTION, stop_strings=STOPS, do_sample=True, top_p=1.0, **options)
+    plain = model(SUNDAY, stop_strings=STOPS, do_sample=True, top_p=1.0, **options)
     plain = [text[: (first(text, tuple(STOPS)) or (0, None))[1]] for text in plain]
-    drawn = model(QUESTION, stop_strings=STOPS, phi="exact", seed=1, **options)
-    removed = model(QUESTION, stop=STOPS, phi="exact", seed=1, **options)
-    shares = {(text,): (plain.count(text) + drawn.count(text)) / (2 * DRAWS) for text in sorted({*plain, *drawn})}
-    assert p_value([(text,) for text in plain], shares) > ALPHA and p_value([(text,) for text in drawn], shares) > ALPHA
+    drawn = model(SUNDAY, stop_strings=STOPS, phi="exact", seed=1, **options)
+    removed = model(SUNDAY, stop=STOPS, phi="exact", seed=1, **options)
+    shares = {text: (plain.count(text) + drawn.count(text)) / (2 * DRAWS) for text in sorted({*plain, *drawn})}
+    assert p_value(plain, shares) > ALPHA and p_value(drawn, shares) > ALPHA
     assert removed == [text[: (first(text, tuple(STOPS)) or (None,))[0]] for text in drawn]
 
 
@@ -234,7 +229,7 @@ def test_no_draw_goes_on_behind_one(model: PhiTransformers, output_type: Any, na
     options = {"max_new_tokens": 24, "seed": 2, "phi": "local", name: strings, "temperature": 1.5}
     ban = {"banned_phrases": ["it is"]} if output_type is None else {}
     generator = Generator(model, output_type, **ban)
-    draws = generator.sample(QUESTION, 40, **options)
+    draws = generator.sample(SUNDAY, 40, **options)
     cut = {True: 0, False: 0}
     for draw in draws:
         written = model.lm.vocabulary.decode(draw.token_ids).decode(errors="replace")
@@ -245,7 +240,7 @@ def test_no_draw_goes_on_behind_one(model: PhiTransformers, output_type: Any, na
         ends = draw.token_ids[-1] == model.lm.vocabulary.eos_ids[0]
         assert ends == (stop is None) or (output_type is None and len(draw.token_ids) == 24)
     assert cut[True]
-    assert "".join(generator.stream(QUESTION, **options)) == generator.sample(QUESTION, 1, **options)[0].text
+    assert "".join(generator.stream(SUNDAY, **options)) == generator.sample(SUNDAY, 1, **options)[0].text
 
 
 @pytest.mark.filterwarnings("ignore::outlines_phi.FitWarning")
@@ -269,52 +264,49 @@ def test_values_are_read_without_them(model: PhiTransformers) -> None:
     options = {"seed": 1, "max_new_tokens": 20, "phi": "local"}
     draws = generator.sample('{"a": 1}\n{"a": 2}\n', 30, **options)
     assert all(isinstance(draw.value, Record) and json.loads(draw.member or draw.text) for draw in draws)
-    named = Generator(model, Record, stop=["}"])(QUESTION, **options)  # a member ends with it
+    named = Generator(model, Record, stop=["}"])(SUNDAY, **options)  # a member ends with it
     assert Record.model_validate_json(named)
 
 
 def test_the_name_of_a_special_token(model: PhiTransformers) -> None:
     generator = Generator(model, Literal[ANSWERS], stop=[model.hf_tokenizer.eos_token])
-    assert generator.sample(QUESTION, 20, seed=1).texts == generator.sample(QUESTION, 20, seed=1, stop=None).texts
+    assert generator.sample(SUNDAY, 20, seed=1).texts == generator.sample(SUNDAY, 20, seed=1, stop=None).texts
 
 
-REFUSED: list[tuple[Callable[[Any], Any], str]] = [
-    (lambda m: Generator(m, Thinking(Literal["a"], end=". "), stop="e."), "or Thinking another marker"),
-    (lambda m: Generator(m, Regex("a"), stop="\ud800"), "expected a string of at least one character"),
-    (lambda m: Generator(m, Regex("a,b"), stop=","), "Give other stop strings. Each text of the output type holds"),
-    (lambda m: Generator(m, Regex("a"), stop=["x"], ends="open"), "ends='open' was given beside stop strings"),
-    (lambda m: Generator(m, Regex("a"), stop="x").audit(QUESTION), "Leave stop= out of an audit"),
-    (lambda m: m(QUESTION, stop="x", max_new_tokens=3), "Give stop_strings=, which stay in the text, or give phi= beside stop="),
-    (
-        lambda m: m(QUESTION, phi="lookahead", stop="x", banned_phrases=BannedPhrases(["it"], whole_word=True)),
-        "whole_word=False",
-    ),
-    (lambda m: m(QUESTION, phi="exact", stop="x", do_sample=False), "do_sample=False was asked of free text"),
-    (lambda m: Generator(m, Regex("a"), stop=[Special("</thnk>")]), "Name a special token of the tokenizer"),
-    (
-        lambda m: ServedModel(object(), "none")(QUESTION, stop_strings="x"),
-        "Give stop=, as the server has it",
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("call", "message"), REFUSED, ids=[words for _, words in REFUSED])
-def test_what_does_not_go_with_them(model: PhiTransformers, call: Callable[[Any], Any], message: str) -> None:
-    refused(message, call, model, error=(UnsupportedError, EmptyLanguageError, VocabularyError))
+test_what_does_not_go_with_them = refusals(
+    [
+        (lambda m: Generator(m, Thinking(Literal["a"], end=". "), stop="e."), "or Thinking another marker"),
+        (lambda m: Generator(m, Regex("a"), stop="\ud800"), "expected a string of at least one character"),
+        (lambda m: Generator(m, Regex("a,b"), stop=","), "Give other stop strings. Each text of the output type holds"),
+        (lambda m: Generator(m, Regex("a"), stop=["x"], ends="open"), "ends='open' was given beside stop strings"),
+        (lambda m: Generator(m, Regex("a"), stop="x").audit(SUNDAY), "Leave stop= out of an audit"),
+        (
+            lambda m: m(SUNDAY, stop="x", max_new_tokens=3),
+            "Give stop_strings=, which stay in the text, or give phi= beside stop=",
+        ),
+        (
+            lambda m: m(SUNDAY, phi="lookahead", stop="x", banned_phrases=BannedPhrases(["it"], whole_word=True)),
+            "whole_word=False",
+        ),
+        (lambda m: m(SUNDAY, phi="exact", stop="x", do_sample=False), "do_sample=False was asked of free text"),
+        (lambda m: Generator(m, Regex("a"), stop=[Special("</thnk>")]), "Name a special token of the tokenizer"),
+        (lambda m: ServedModel(object(), "none")(SUNDAY, stop_strings="x"), "Give stop=, as the server has it"),
+    ],
+    error=(UnsupportedError, EmptyLanguageError, VocabularyError),
+)
 
 
 def test_the_classic_api_keeps_them(model: PhiTransformers) -> None:
     regex = generate.regex(model, "yes|no|sure", phi="exact")
-    texts = [regex(QUESTION, stop_at=STOPS, seed=seed) for seed in range(30)]
+    texts = [regex(SUNDAY, stop_at=STOPS, seed=seed) for seed in range(30)]
     assert {text.rstrip(",\n").removesuffix(" o") for text in texts} <= set(ANSWERS) and set(texts) - set(ANSWERS)
 
 
 def test_indices_of_outlines_core_are_known_token_by_token(model: PhiTransformers) -> None:
     stock = outlines.Generator(outlines.from_transformers(model.model, model.hf_tokenizer), Literal[ANSWERS])
-    refused("Give an output type beside stop strings", model, QUESTION, stock.logits_processor, phi="exact", stop="x")
+    refused("Give an output type beside stop strings", model, SUNDAY, stock.logits_processor, phi="exact", stop="x")
 
 
-MONDAY = "Question: is the bakery open on Monday? Answer: "
 TEXTS = ("no", "not", "yes", "eat")
 CHOICE = Literal[TEXTS]  # one begins another; one has a likely beginning and an unlikely end
 OPTIONS: dict[str, Any] = {"temperature": 5.0, "max_new_tokens": 12}
@@ -357,16 +349,16 @@ def law(begins: Begins) -> dict[str, float]:
     return found | {"no": begins("no", ended=True) + longer - found["not"]}
 
 
-def made(model: Any, output_type: Any = CHOICE, **options: Any) -> outlines_phi.PhiGenerator:
+def made(model: Any, output_type: Any = CHOICE, **options: Any) -> Any:
     return outlines_phi.Generator(model, output_type, **{"ends": "open", **options})
 
 
 def distribution(law: dict[str, float]) -> dict[Any, float]:
-    return {(text,): p / sum(law.values()) for text, p in law.items()}
+    return {text: p / sum(law.values()) for text, p in law.items()}
 
 
-def drawn(generator: outlines_phi.PhiGenerator, **options: Any) -> list[Any]:
-    return [(text,) for text in generator.sample(MONDAY, 4_000, seed=4, **OPTIONS, **options).texts]
+def drawn(generator: Any, **options: Any) -> list[Any]:
+    return generator.sample(MONDAY, 4_000, seed=4, **OPTIONS, **options).texts
 
 
 def test_probabilities_are_those_of_the_beginnings(model: outlines_phi.PhiTransformers, law: dict[str, float]) -> None:
@@ -381,8 +373,7 @@ def test_draws_are_from_this_law_and_those_of_whole_texts_and_of_masking_are_not
     model: outlines_phi.PhiTransformers, law: dict[str, float]
 ) -> None:
     generator = made(model)
-    for phi in ("exact", "auto"):
-        assert p_value(drawn(generator, phi=phi), distribution(law)) > ALPHA
+    assert all(p_value(drawn(generator, phi=phi), distribution(law)) > ALPHA for phi in ("exact", "auto"))
     assert p_value(drawn(generator, phi="local"), distribution(law)) < ALPHA
     assert p_value(drawn(generator, phi="exact", ends="text"), distribution(law)) < ALPHA
 
@@ -435,31 +426,30 @@ def test_banned_members_are_no_members(
     ]
 
 
-NEVER_OPEN: list[tuple[Callable[[Any], Any], str]] = [
-    (lambda m: made(m, Record), "Give a choice, such as Literal, or a regular expression; or leave ends='open' out"),
-    (lambda m: made(m, None, banned_phrases=["x"]), "not held as one automaton"),
-    (lambda m: made(m, banned_phrases=BannedPhrases([": no"])), "across_prompt=False"),
-    (lambda m: made(m, ends="opne"), r"did you mean 'open'\?"),
-    (lambda m: made(m, ends="text", open_at="x"), "Give ends='open' and a regular expression"),
-    (lambda m: made(m, open_at="xx"), "a regular expression of one character"),
-    (lambda m: made(m, open_at=r"\b"), "Write a pattern that matches some text"),
-    (lambda m: made(m, tokenization="canonical"), "which asks for whole texts"),
-    (lambda m: made(m, constraint=lambda text: True), "which sees what is written after a member"),
-    (lambda m: made(m, phi=None)(MONDAY), "ends= was given without phi="),
-    (lambda m: m(MONDAY, CHOICE, ends="open"), "ends= was given without phi="),
-    (lambda m: list(m.stream(MONDAY, CHOICE, ends="open")), "ends= was given without phi="),
-    (lambda m: made(m).audit(MONDAY), "Leave ends= out of an audit"),
-    (lambda m: made(m, made(m).table, ends="text"), "Give an output type, and ends='open' beside it"),
-    (
-        lambda m: ServedModel(object(), "none")(MONDAY, CHOICE, phi="exact", ends="open"),
-        "Leave ends out, or run the model with vLLM offline",
-    ),
-    (lambda m: made(m, phi="lookahead")(MONDAY), "bans no phrases"),
-]
-
-
-@pytest.mark.parametrize(("call", "message"), NEVER_OPEN, ids=[words for _, words in NEVER_OPEN])
-def test_what_does_not_go_with_it(
-    model: outlines_phi.PhiTransformers, call: Callable[[Any], Any], message: str
-) -> None:
-    refused(message, call, model, error=(UnsupportedError, EmptyLanguageError))
+test_what_does_not_go_with_it = refusals(
+    [
+        (
+            lambda m: made(m, Record),
+            "Give a choice, such as Literal, or a regular expression; or leave ends='open' out",
+        ),
+        (lambda m: made(m, None, banned_phrases=["x"]), "not held as one automaton"),
+        (lambda m: made(m, banned_phrases=BannedPhrases([": no"])), "across_prompt=False"),
+        (lambda m: made(m, ends="opne"), r"did you mean 'open'\?"),
+        (lambda m: made(m, ends="text", open_at="x"), "Give ends='open' and a regular expression"),
+        (lambda m: made(m, open_at="xx"), "a regular expression of one character"),
+        (lambda m: made(m, open_at=r"\b"), "Write a pattern that matches some text"),
+        (lambda m: made(m, tokenization="canonical"), "which asks for whole texts"),
+        (lambda m: made(m, constraint=lambda text: True), "which sees what is written after a member"),
+        (lambda m: made(m, phi=None)(MONDAY), "ends= was given without phi="),
+        (lambda m: m(MONDAY, CHOICE, ends="open"), "ends= was given without phi="),
+        (lambda m: list(m.stream(MONDAY, CHOICE, ends="open")), "ends= was given without phi="),
+        (lambda m: made(m).audit(MONDAY), "Leave ends= out of an audit"),
+        (lambda m: made(m, made(m).table, ends="text"), "Give an output type, and ends='open' beside it"),
+        (
+            lambda m: ServedModel(object(), "none")(MONDAY, CHOICE, phi="exact", ends="open"),
+            "Leave ends out, or run the model with vLLM offline",
+        ),
+        (lambda m: made(m, phi="lookahead")(MONDAY), "bans no phrases"),
+    ],
+    error=(UnsupportedError, EmptyLanguageError),
+)

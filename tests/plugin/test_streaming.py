@@ -31,25 +31,17 @@ from outlines_phi import (
 from outlines_phi.errors import ModelError
 from tests.inner import Cache, PhiGenerator
 from tests.loaded import Person
-from tests.plugin.instruments import Gate, forget_trees, is_free, seeded, together, trees, workers
+from tests.plugin.instruments import SUNDAY, Gate, forget_trees, is_free, seeded, together, trees, workers
 from tests.precision import named
 from tests.refusals import refused
 from tests.vocabulary.test_vocabulary import sentencepiece_bpe
 
 PROMPT = "Story: Aria is a brave elf ranger. "
-QUESTION = "Question: is the bakery open on Sunday? Answer: "
 PERSON = "Person: Nora is a teacher in Paris. JSON: "
 BANNED: dict[str, Any] = {"banned_phrases": ["it is"], "max_new_tokens": 12}
 ACCENTS = Literal["né 😀 yes", "né", "日本 no", "plain text"]
 CODE = regex("[a-z]{3,5}-é😀[0-9]{2}")
 PHIS = ["exact", "auto", "local", "onestep"]
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
-    before = workers()
-    yield
-    assert workers() == before
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +72,10 @@ ASKED: dict[str, tuple[str, Any, dict[str, Any], tuple[Any, ...]]] = {
     "record": (PERSON, Person, {"max_new_tokens": 60}, ("fields",)),
     "forced text": (PERSON, Person, {"draft": "forced"}, DRAFTED[::2]),
     "drafts from trees": (PERSON, Person, {"draft": "tree"}, DRAFTED[1::2]),
-    "open choice": (QUESTION, Literal["no", "not", "yes", "eat"], OPEN, ("exact", "local")),
-    "open number": (QUESTION, regex(r"\d+"), OPEN, ("exact", "local")),
-    "banned": (QUESTION, None, BANNED, ("lookahead", "local", "exact", LookaheadPhi(release="early"))),
-    "banned, drafted": (QUESTION, None, {**BANNED, "draft": "prompt_lookup"}, ("lookahead",)),
+    "open choice": (SUNDAY, Literal["no", "not", "yes", "eat"], OPEN, ("exact", "local")),
+    "open number": (SUNDAY, regex(r"\d+"), OPEN, ("exact", "local")),
+    "banned": (SUNDAY, None, BANNED, ("lookahead", "local", "exact", LookaheadPhi(release="early"))),
+    "banned, drafted": (SUNDAY, None, {**BANNED, "draft": "prompt_lookup"}, ("lookahead",)),
 }
 """Prompts, output types, options of calls, and the corrections that each is streamed under."""
 
@@ -134,10 +126,7 @@ class TestTheTextOfACall:
         if output_type is None:
             assert "".join(seeded(wrap(model, phi="local").stream, PROMPT, **options)) == text
         elif "backend" not in options:
-            for generator in (
-                Generator(model, output_type, phi=None),
-                outlines.Generator(model, output_type),
-            ):
+            for generator in (Generator(model, output_type, phi=None), outlines.Generator(model, output_type)):
                 assert seeded(generator.stream, PROMPT, **options) == pieces
 
 
@@ -174,15 +163,13 @@ class TestCharacters:
         """SentencePiece: a call's text by the host has no space in front, and neither has its stream."""
         tokenizer = sentencepiece_bpe()
         tokenizer.pad_token = tokenizer.eos_token
-        torch.manual_seed(0)
         config = GPT2Config(vocab_size=len(tokenizer), bos_token_id=1, eos_token_id=2, n_embd=16, n_layer=1, n_head=2)
         model = from_transformers(GPT2LMHeadModel(config).eval(), tokenizer)
         ask = "ab", regex(" (ab|cd){1,3} (a|é){2}")
         for seed in range(4):
-            torch.manual_seed(seed)
-            text = model(*ask, max_new_tokens=30)
-            torch.manual_seed(seed)
-            assert "".join(model.stream(*ask, max_new_tokens=30)) == text and not text.startswith(" ")
+            text = seeded(model, *ask, seed=seed, max_new_tokens=30)
+            streamed = seeded(model.stream, *ask, seed=seed, max_new_tokens=30)
+            assert "".join(streamed) == text and not text.startswith(" ")
             corrected = model(*ask, phi="exact", seed=seed)
             assert "".join(model.stream(*ask, phi="exact", seed=seed)) == corrected and corrected[0] == " "
 
@@ -292,17 +279,16 @@ class TestGivenUp:
 class TestErrors:
     def test_of_the_mask_reach_the_consumer(self, fresh: PhiTransformers) -> None:
         fresh.model.lm_head.weight.data[:] = torch.nan
-        with pytest.raises(ModelError, match="hold NaN"):
-            list(fresh.stream(PROMPT, CODE, max_new_tokens=9))
+        refused("hold NaN", lambda: list(fresh.stream(PROMPT, CODE, max_new_tokens=9)), error=ModelError)
 
     def test_where_nothing_is_written(self, model: PhiTransformers) -> None:
         hasty, two = ExactPhi(effort=Effort(attempts=1, tokens=1), width=1), Literal["zebra", "no"]
-        cases: list[Any] = [(QUESTION, two, {"phi": "local", "top_k": 1}, "leaves no allowed")] * 20
-        cases += [(QUESTION, Literal["zebra"], {"phi": "exact", "top_k": 1}, "under top_k=1")]
+        cases: list[Any] = [(SUNDAY, two, {"phi": "local", "top_k": 1}, "leaves no allowed")] * 20
+        cases += [(SUNDAY, Literal["zebra"], {"phi": "exact", "top_k": 1}, "under top_k=1")]
         cases += [("zzz ", CODE, {"phi": hasty}, "effort ran out")]
         for seed, (prompt, output_type, options, words) in enumerate(cases):
-            with pytest.raises(BudgetError if "effort" in words else EmptyLanguageError, match=words):
-                list(model.stream(prompt, output_type, seed=seed, **options))
+            stream = model.stream(prompt, output_type, seed=seed, **options)
+            refused(words, list, stream, error=BudgetError if "effort" in words else EmptyLanguageError)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,6 @@
 """Texts around an answer on the bundled model: thoughts, special tokens of formats, and the chat template."""
 
-from __future__ import annotations
-
 import math
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,7 +20,6 @@ from outlines_phi import (
     PhiTransformers,
     Special,
     Thinking,
-    UnsupportedError,
     audit,
     custom_generate,
     from_transformers,
@@ -35,6 +31,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.plugin.session import PhiModel
 from outlines_phi.rl import rollouts
 from outlines_phi.sampling import ThoughtText
+from tests.languages import p_value
 from tests.refusals import refused
 
 PROMPT = "Question: is the bakery open on Sunday? "
@@ -69,13 +66,10 @@ def test_answers_given_a_thought_have_the_conditioned_law(model: PhiTransformers
     """Beside certified probabilities after the same thought; masked answers are far from them."""
     draws = Generator(model, thinking(Answer, max_tokens=0), phi="exact").sample(PROMPT, N, seed=1)
     law = Generator(model, Answer).probabilities(PROMPT + "</think>", tolerance=1e-6)
-    frequencies = Counter(draws.texts)
     assert draws.guarantee is Guarantee.FIELDWISE and {draw.thought.answer for draw in draws} == {Guarantee.EXACT}
     expected = {text: law[text].p for text in ("yes", "no", "not now")}
-    chi_square = sum((frequencies[text] - N * p) ** 2 / (N * p) for text, p in expected.items())
-    assert chi_square < 13.8  # 0.1 % of two degrees of freedom
-    masked = Counter(Generator(model, thinking(Answer, max_tokens=0), phi="local").sample(PROMPT, N, seed=1).texts)
-    assert sum((masked[text] - N * p) ** 2 / (N * p) for text, p in expected.items()) > 100
+    masked = Generator(model, thinking(Answer, max_tokens=0), phi="local").sample(PROMPT, N, seed=1)
+    assert p_value(draws.texts, expected) > 1e-3 > 1e-21 > p_value(masked.texts, expected)
 
 
 TYPES: dict[str, Any] = {
@@ -257,10 +251,8 @@ def test_tokens_that_tags_begin_with_may_stand_in_text(marked: PhiTransformers, 
 
 def test_a_token_that_is_not_special_and_another_name_are_refused(marked: PhiTransformers) -> None:
     given = structural_tag({"type": "structural_tag", "format": {"type": "any_tokens", "exclude_tokens": ["the"]}})
-    with pytest.raises(VocabularyError, match="Name a special token of the tokenizer"):
-        Generator(marked, given)("", phi="local")
-    with pytest.raises(VocabularyError, match="Those like it: '</think>'"):
-        Generator(marked, Special("</thnk>") + "a")("", phi="local")
+    refused("Name a special token of the tokenizer", Generator, marked, given, error=VocabularyError)
+    refused("Those like it: '</think>'", Generator, marked, Special("</thnk>") + "a", error=VocabularyError)
 
 
 def test_texts_that_go_on_are_cut_behind_the_token(marked: PhiTransformers) -> None:
@@ -283,8 +275,7 @@ def test_captures_of_guidance_are_read_by_tokens(marked: PhiTransformers) -> Non
 
 @pytest.mark.parametrize("token", [True, None, "", 1.5])
 def test_a_special_token_is_a_name_or_an_id(token: object) -> None:
-    with pytest.raises(UnsupportedError, match="Give the name of a special token, or its id"):
-        Special(token)  # type: ignore[arg-type]
+    refused("Give the name of a special token, or its id", Special, token)  # type: ignore[arg-type]
     assert Special(0).written == "<[0]>"
 
 

@@ -1,7 +1,5 @@
 """The classic API: what its functions return, under which law, and what they refuse."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import functools
@@ -37,10 +35,9 @@ from outlines_phi import (
     wrap,
 )
 from outlines_phi.plugin.classic.generate import ClassicGenerator
-from tests.plugin.instruments import together
+from tests.plugin.instruments import MONDAY, together
 from tests.refusals import refused
 
-PROMPT = "Question: is the bakery open on Monday? Answer: "
 WORDS = ["yes", "no", "not now", "nobody"]
 CHOICE = outlines.types.dsl.Choice(WORDS)
 BUDGET = 12
@@ -79,12 +76,7 @@ class Tool(Enum):
 
 BUILDER = SchemaBuilder()
 BUILDER.add_object({"a": True})
-SCHEMA = {
-    "type": "object",
-    "properties": {"a": {"type": "boolean"}},
-    "required": ["a"],
-    "additionalProperties": False,
-}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": False}
 OBJECTS = ({"a": True}, {"a": False})
 
 FUNCTIONS: list[tuple[str, Callable[..., ClassicGenerator], Callable[[Any], bool]]] = [
@@ -126,22 +118,21 @@ def test_values_and_their_nesting(
 ) -> None:
     options: dict[str, Any] = {"seed": 3, "max_tokens": 60}
     one, several = make(model, phi=phi), make(model, sampler=samplers.multinomial(2), phi=phi)
-    assert fits(one(PROMPT, **options))
-    lists = [(several(PROMPT, **options), 2)]
-    for prompts in ([PROMPT], [PROMPT, "JSON: "]):
+    assert fits(one(MONDAY, **options))
+    lists = [(several(MONDAY, **options), 2)]
+    for prompts in ([MONDAY], [MONDAY, "JSON: "]):
         rows = several(prompts, **options)
         assert len(rows) == len(prompts)
         lists += [(one(prompts, **options), len(prompts)), *((row, 2) for row in rows)]
-    for row, n in lists:
-        assert isinstance(row, list) and len(row) == n and all(map(fits, row))
+    assert all(isinstance(row, list) and len(row) == n and all(map(fits, row)) for row, n in lists)
 
 
 def test_a_genson_builder_leaves_objects_open_and_false_is_false(model: PhiTransformers) -> None:
-    values = generate.json(model, BUILDER, sampler=samplers.multinomial(4), phi="local")(PROMPT, seed=3, max_tokens=60)
+    values = generate.json(model, BUILDER, sampler=samplers.multinomial(4), phi="local")(MONDAY, seed=3, max_tokens=60)
     assert all(isinstance(value["a"], bool) for value in values) and any(len(value) > 1 for value in values)
     # Outlines 0.x read ``bool("False")``, which is true.
-    values = generate.format(model, bool, samplers.multinomial(200))(PROMPT, seed=1)
-    texts = Generator(model, bool)(PROMPT, num_return_sequences=200, seed=1)
+    values = generate.format(model, bool, samplers.multinomial(200))(MONDAY, seed=1)
+    texts = Generator(model, bool)(MONDAY, num_return_sequences=200, seed=1)
     assert values == [text == "True" for text in texts] and set(values) == {True, False}
 
 
@@ -149,7 +140,7 @@ def test_what_is_written_for_an_enum(model: PhiTransformers) -> None:
     written = {generate.choice: ("yes", "no"), generate.json: ('"yes"', '"no"'), generate.format: ("RED", "BLUE")}
     for make, texts in written.items():
         generator = make(model, Colour)
-        assert "".join(generator.stream(PROMPT, seed=1)) in texts
+        assert "".join(generator.stream(MONDAY, seed=1)) in texts
         assert pickle.loads(pickle.dumps(generator.reader))(texts[0]) is Colour.RED
     tool = generate.json(model, Tool)
     assert (tool.reader('"none"'), tool.reader('{"on":true}')) == (Tool.NONE, {"on": True})
@@ -161,7 +152,7 @@ def test_the_whitespace_pattern_is_used(model: PhiTransformers) -> None:
         assert made.generator.output_type.whitespace_pattern == "\t{2}"
     tabs = model.table(generate.json(model, Answer, whitespace_pattern="\t{2}").generator.output_type).guide
     assert tabs.machine.accepts(b'{\t\t"open"\t\t:\t\ttrue\t\t}') and not tabs.machine.accepts(b'{"open": true}')
-    assert generate.json(model, Answer, whitespace_pattern="", phi="exact")(PROMPT, seed=1) in (
+    assert generate.json(model, Answer, whitespace_pattern="", phi="exact")(MONDAY, seed=1) in (
         Answer(open=True),
         Answer(open=False),
     )
@@ -171,18 +162,18 @@ class TestLaw:
     def test_settings_of_the_sampler_and_of_the_call(self, model: PhiTransformers) -> None:
         """The law itself is that of the door `classic` in `test_roads.py`."""
         generator, law = Generator(model, CHOICE), {"temperature": 3.0, "top_k": 9, "top_p": 0.99}
-        hot = generator(PROMPT, num_return_sequences=50, seed=4, **law)
-        assert generate.choice(model, WORDS, samplers.multinomial(50, **law))(PROMPT, seed=4) == hot
-        assert generate.choice(model, WORDS, samplers.multinomial(50))(PROMPT, seed=4, **law) == hot
-        rows = generate.choice(model, WORDS, samplers.multinomial(50))([PROMPT] * 2, seed=4, **law)
-        assert rows == generator.batch([PROMPT] * 2, num_return_sequences=50, seed=4, **law)
+        hot = generator(MONDAY, num_return_sequences=50, seed=4, **law)
+        assert generate.choice(model, WORDS, samplers.multinomial(50, **law))(MONDAY, seed=4) == hot
+        assert generate.choice(model, WORDS, samplers.multinomial(50))(MONDAY, seed=4, **law) == hot
+        rows = generate.choice(model, WORDS, samplers.multinomial(50))([MONDAY] * 2, seed=4, **law)
+        assert rows == generator.batch([MONDAY] * 2, num_return_sequences=50, seed=4, **law)
 
     @pytest.mark.parametrize("phi", ["exact", None])
     def test_the_default_temperature_is_1_whatever_the_model_says(
         self, phi: str | None, model: PhiTransformers, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         draw = partial(
-            generate.choice(model, WORDS, samplers.multinomial(30), phi=phi), PROMPT, seed=4, max_tokens=BUDGET
+            generate.choice(model, WORDS, samplers.multinomial(30), phi=phi), MONDAY, seed=4, max_tokens=BUDGET
         )
         before = draw()
         cold = {"temperature": 0.01, "top_k": 1, "top_p": 0.1, "min_p": 0.9, "do_sample": False}
@@ -192,20 +183,20 @@ class TestLaw:
 
     def test_max_tokens_is_a_budget_under_phi_and_a_cut_without(self, model: PhiTransformers) -> None:
         long, plain = (generate.regex(model, "[a-z]{9}", phi=phi) for phi in ("local", None))
-        assert len(long(PROMPT, max_tokens=10)) == 9
+        assert len(long(MONDAY, max_tokens=10)) == 9
         for call in (long, long.stream):
             small = refused(
                 "^Give max_new_tokens=3 or more: max_new_tokens=1 is",
                 call,
-                PROMPT,
+                MONDAY,
                 max_tokens=1,
                 error=EmptyLanguageError,
             )
         assert small.value.least_budget == 3
-        assert 0 < len(plain(PROMPT, max_tokens=2, seed=1)) < 9
-        assert len(plain(PROMPT, seed=1)) == 9, "without max_tokens it goes on to the end, as in 0.x"
+        assert 0 < len(plain(MONDAY, max_tokens=2, seed=1)) < 9
+        assert len(plain(MONDAY, seed=1)) == 9, "without max_tokens it goes on to the end, as in 0.x"
         caught = refused(
-            "date refuses", generate.format(model, date, phi=None), PROMPT, max_tokens=2, seed=1, error=ValueReadError
+            "date refuses", generate.format(model, date, phi=None), MONDAY, max_tokens=2, seed=1, error=ValueReadError
         )
         assert len(caught.value.text) < 10
 
@@ -215,27 +206,25 @@ class TestSeed:
     def test_a_seed_gives_the_same_values_and_leaves_torch_alone(self, phi: str | None, model: PhiTransformers) -> None:
         generator = generate.regex(model, "[a-z]{1,4}", samplers.multinomial(6), phi=phi)
         state = torch.random.get_rng_state()
-        first = generator(PROMPT, seed=5)
+        first = generator(MONDAY, seed=5)
         assert torch.equal(torch.random.get_rng_state(), state)
-        assert generator(PROMPT, seed=5) == first != generator(PROMPT, seed=6)
+        assert generator(MONDAY, seed=5) == first != generator(MONDAY, seed=6)
 
     def test_seeded_calls_of_several_threads_do_not_disturb_each_other(self, model: PhiTransformers) -> None:
         generator = generate.regex(model, "[a-z]{9}", phi=None)
-        calls = [partial(generator, PROMPT, seed=seed) for seed in range(6)]
+        calls = [partial(generator, MONDAY, seed=seed) for seed in range(6)]
         assert together(*calls) == [call() for call in calls]
 
     def test_without_a_seed_plain_draws_are_those_of_torch(self, model: PhiTransformers) -> None:
         generator = generate.text(model)
-        torch.manual_seed(5)
-        assert generator(PROMPT, max_tokens=9) == generator(PROMPT, max_tokens=9, seed=5)
+        assert generator(MONDAY, max_tokens=9) == generator(MONDAY, max_tokens=9, seed=5)
 
 
 class TestStops:
     def test_free_text_ends_after_the_stop(self, model: PhiTransformers) -> None:
         free, one = generate.text(model, samplers.multinomial(30)), generate.text(model)
-        whole, cut = (free(PROMPT, seed=2, max_tokens=40, **stop) for stop in ({}, {"stop_at": ["s,", " "]}))
-        torch.manual_seed(3)
-        streamed = ["".join(one.stream(PROMPT, stop_at=" ", max_tokens=40)) for _ in range(20)]
+        whole, cut = (free(MONDAY, seed=2, max_tokens=40, **stop) for stop in ({}, {"stop_at": ["s,", " "]}))
+        streamed = ["".join(one.stream(MONDAY, stop_at=" ", max_tokens=40)) for _ in range(20)]
         assert any(" " in text for text in whole) and any(text.endswith((" ", "s,")) for text in cut)
         assert all(text.find(" ") in (-1, len(text) - 1) for text in cut + streamed) and any(
             " " in text for text in streamed
@@ -244,30 +233,30 @@ class TestStops:
     def test_formats_end_at_it(self, model: PhiTransformers) -> None:
         """A text keeps it, and a value is read from what stands before it."""
         options = {"phi": "exact", "stop_at": [",", "no"], "seed": 1}
-        texts = generate.regex(model, "yes|no|x")([PROMPT] * 20, **options)
+        texts = generate.regex(model, "yes|no|x")([MONDAY] * 20, **options)
         assert {text.rstrip(",") for text in texts} <= {"yes", "no", "x"} and any(text != "yes" for text in texts)
-        assert set(generate.choice(model, ["yes", "not"])([PROMPT] * 20, **options)) == {"yes"}
-        assert all(isinstance(value, int) for value in generate.format(model, int)([PROMPT] * 5, **options))
+        assert set(generate.choice(model, ["yes", "not"])([MONDAY] * 20, **options)) == {"yes"}
+        assert all(isinstance(value, int) for value in generate.format(model, int)([MONDAY] * 5, **options))
 
     def test_plain_formats_are_cut(self, model: PhiTransformers) -> None:
-        assert generate.regex(model, "aa+b", phi=None)(PROMPT, stop_at="a") == "a"
-        refused("Answer refuses", generate.json(model, Answer, phi=None), PROMPT, stop_at='"', error=ValueReadError)
+        assert generate.regex(model, "aa+b", phi=None)(MONDAY, stop_at="a") == "a"
+        refused("Answer refuses", generate.json(model, Answer, phi=None), MONDAY, stop_at='"', error=ValueReadError)
 
 
 class TestStream:
     def test_keywords_are_those_of_every_generator(self, model: PhiTransformers) -> None:
         generator, greedy = generate.choice(model, WORDS, phi="exact"), generate.choice(model, WORDS, samplers.greedy())
-        assert len(generator(PROMPT, num_return_sequences=3, max_new_tokens=BUDGET)) == 3
-        best = Generator(model, CHOICE).mode(PROMPT).texts[0]
-        assert generator(PROMPT, do_sample=False) == greedy(PROMPT) == best
-        assert greedy([PROMPT, "no"]) == [best, greedy("no")]
-        assert generator(PROMPT, phi=None, seed=1) == generate.choice(model, WORDS, phi=None)(PROMPT, seed=1)
+        assert len(generator(MONDAY, num_return_sequences=3, max_new_tokens=BUDGET)) == 3
+        best = Generator(model, CHOICE).mode(MONDAY).texts[0]
+        assert generator(MONDAY, do_sample=False) == greedy(MONDAY) == best
+        assert greedy([MONDAY, "no"]) == [best, greedy("no")]
+        assert generator(MONDAY, phi=None, seed=1) == generate.choice(model, WORDS, phi=None)(MONDAY, seed=1)
 
     @pytest.mark.parametrize("phi", ["exact", "local", None])
     def test_pieces_are_the_text(self, phi: str | None, model: PhiTransformers) -> None:
-        Answer.model_validate_json("".join(generate.json(model, Answer, phi=phi).stream(PROMPT)))
+        Answer.model_validate_json("".join(generate.json(model, Answer, phi=phi).stream(MONDAY)))
         generator = generate.choice(model, WORDS, phi=phi)
-        assert phi is None or "".join(generator.stream(PROMPT, seed=7)) == generator(PROMPT, seed=7)
+        assert phi is None or "".join(generator.stream(MONDAY, seed=7)) == generator(MONDAY, seed=7)
 
 
 class TestPlain:
@@ -275,19 +264,19 @@ class TestPlain:
         ("sampler", "beams"), [(samplers.beam_search(3), 3), (samplers.greedy(), 1)], ids=["beams", "greedy"]
     )
     def test_loops_are_hugging_faces_own(self, sampler: Any, beams: int, model: PhiTransformers) -> None:
-        found = generate.choice(model, WORDS, sampler, phi=None)(PROMPT)
+        found = generate.choice(model, WORDS, sampler, phi=None)(MONDAY)
         options = {"num_beams": beams, "num_return_sequences": beams, "do_sample": False, "max_new_tokens": 20}
-        assert found == model(PROMPT, CHOICE, **options)
+        assert found == model(MONDAY, CHOICE, **options)
         assert beams == 1 or len(found) == len(set(found)) == 3
 
     def test_keywords_of_generate_pass_through(self, model: PhiTransformers) -> None:
-        text = generate.text(model)(PROMPT, seed=1, max_tokens=9, suppress_tokens=list(range(200)))
-        assert text != generate.text(model)(PROMPT, seed=1, max_tokens=9)
+        text = generate.text(model)(MONDAY, seed=1, max_tokens=9, suppress_tokens=list(range(200)))
+        assert text != generate.text(model)(MONDAY, seed=1, max_tokens=9)
 
     def test_free_text_follows_the_models_law_under_any_phi(self, model: PhiTransformers) -> None:
-        plain = generate.text(model)(PROMPT, seed=1)
-        assert generate.text(model, phi="exact")(PROMPT, seed=1) == plain != ""
-        assert generate.text(wrap(model, phi="exact"))(PROMPT, seed=1) == plain
+        plain = generate.text(model)(MONDAY, seed=1)
+        assert generate.text(model, phi="exact")(MONDAY, seed=1) == plain != ""
+        assert generate.text(wrap(model, phi="exact"))(MONDAY, seed=1) == plain
 
 
 NOTHING, NO_CHOICES = Enum("E", []), "choice of nothing"
@@ -331,32 +320,32 @@ REFUSED: list[tuple[Callable[[PhiTransformers], Any], type[Exception], str]] = [
     (lambda m: samplers.multinomial(temperature=-1.0), UnsupportedError, "temperature=-1.0"),
     (lambda m: samplers.multinomial(top_k=0), UnsupportedError, "top_k=0"),
     (lambda m: samplers.multinomial(top_p=1.5), UnsupportedError, "top_p=1.5"),
-    (lambda m: generate.choice(m, WORDS, samplers.beam_search(2))(PROMPT), UnsupportedError, "num_beams .*beam search"),
-    (lambda m: generate.text(m, samplers.greedy(), phi="exact")(PROMPT), UnsupportedError, "Give a type, or phi=None"),
-    (lambda m: generate.choice(m, WORDS, samplers.greedy(), phi="local")(PROMPT), UnsupportedError, "Give phi='exact'"),
-    (lambda m: generate.text(m)(PROMPT, max_tokens=0), UnsupportedError, "max_tokens=0"),
-    (lambda m: generate.text(m)(PROMPT, seed=-1), UnsupportedError, "seed=-1"),
-    (lambda m: generate.choice(m, WORDS)(PROMPT, seed="a"), UnsupportedError, "seed='a'"),
-    (lambda m: generate.choice(m, WORDS)(PROMPT, max_length=3), UnsupportedError, "give max_new_tokens="),
-    (lambda m: generate.choice(m, WORDS)(PROMPT, foo=3), UnsupportedError, "foo cannot be used"),
-    (lambda m: generate.choice(m, WORDS)(PROMPT, n=3), UnsupportedError, "give num_return_sequences="),
+    (lambda m: generate.choice(m, WORDS, samplers.beam_search(2))(MONDAY), UnsupportedError, "num_beams .*beam search"),
+    (lambda m: generate.text(m, samplers.greedy(), phi="exact")(MONDAY), UnsupportedError, "Give a type, or phi=None"),
+    (lambda m: generate.choice(m, WORDS, samplers.greedy(), phi="local")(MONDAY), UnsupportedError, "Give phi='exact'"),
+    (lambda m: generate.text(m)(MONDAY, max_tokens=0), UnsupportedError, "max_tokens=0"),
+    (lambda m: generate.text(m)(MONDAY, seed=-1), UnsupportedError, "seed=-1"),
+    (lambda m: generate.choice(m, WORDS)(MONDAY, seed="a"), UnsupportedError, "seed='a'"),
+    (lambda m: generate.choice(m, WORDS)(MONDAY, max_length=3), UnsupportedError, "give max_new_tokens="),
+    (lambda m: generate.choice(m, WORDS)(MONDAY, foo=3), UnsupportedError, "foo cannot be used"),
+    (lambda m: generate.choice(m, WORDS)(MONDAY, n=3), UnsupportedError, "give num_return_sequences="),
     (lambda m: generate.choice(m, WORDS)(3), UnsupportedError, "The prompt 3 cannot be read"),
     (lambda m: generate.text(m)(3), UnsupportedError, "The prompt 3 cannot be read"),
     (lambda m: generate.text(m)(Chat([])), UnsupportedError, "cannot be read"),
     (
-        lambda m: generate.choice(m, WORDS, samplers.multinomial(2)).stream(PROMPT),
+        lambda m: generate.choice(m, WORDS, samplers.multinomial(2)).stream(MONDAY),
         UnsupportedError,
         "num_return_sequences=2",
     ),
-    (lambda m: generate.choice(m, WORDS).stream([PROMPT]), UnsupportedError, "Streams are of one prompt each"),
+    (lambda m: generate.choice(m, WORDS).stream([MONDAY]), UnsupportedError, "Streams are of one prompt each"),
     (
-        lambda m: generate.text(m).stream(PROMPT, seed=7),
+        lambda m: generate.text(m).stream(MONDAY, seed=7),
         UnsupportedError,
         r"Call torch\.manual_seed\(seed\) beforehand",
     ),
     *(
         (
-            lambda m, stop=stop: generate.text(m)(PROMPT, stop_at=stop),
+            lambda m, stop=stop: generate.text(m)(MONDAY, stop_at=stop),
             UnsupportedError,
             "Give a text that is not empty, or a list",
         )
@@ -392,4 +381,4 @@ def test_a_stock_model_is_wrapped(function: str, stock: outlines.models.Transfor
 def test_no_prompts_no_values_and_an_estimator_of_its_own(model: PhiTransformers) -> None:
     assert generate.choice(model, WORDS)([]) == generate.text(model)([]) == []
     certified = generate.choice(model, WORDS, phi=ExactPhi(tolerance=1e-6))
-    assert certified.phi == ExactPhi(tolerance=1e-6) and certified(PROMPT) in WORDS
+    assert certified.phi == ExactPhi(tolerance=1e-6) and certified(MONDAY) in WORDS

@@ -38,15 +38,23 @@ from outlines_phi.plugin.hosts.custom_generate import LOANS
 from outlines_phi_workbench.suite.reference import Reference
 from tests.inner import CACHES, bundled, compile_regex
 from tests.languages import ALPHA, p_value
-from tests.plugin.instruments import by_text, custom, inputs_of, reference, seeded, texts, trees, written
+from tests.plugin.instruments import (
+    ANSWER,
+    MONDAY,
+    by_text,
+    custom,
+    inputs_of,
+    reference,
+    seeded,
+    texts,
+    trees,
+    written,
+)
 from tests.precision import named, near_log
 from tests.refusals import refused
 
-PROMPT = "Question: is the bakery open on Monday? Answer: "
-ANSWER = Literal["yes", "no", "not now", "nobody"]
 TEXTS = ("yes", "no", "not now", "nobody")
-BUDGET = 12
-N = 3000
+BUDGET, N = 12, 3000
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +81,7 @@ def rows_of(hf: tuple[Any, Any], *prompts: str, **options: Any) -> list[tuple[in
 
 
 def law_of(model: PhiTransformers, **options: Any) -> Reference:
-    return reference(model, ANSWER, PROMPT, BUDGET, **options)
+    return reference(model, ANSWER, MONDAY, BUDGET, **options)
 
 
 class TestLaws:
@@ -91,7 +99,7 @@ class TestLaws:
     ) -> None:
         hf = request.getfixturevalue(pair)
         law = law_of(from_transformers(*hf), **options)
-        drawn = rows_of(hf, PROMPT, phi=phi, seed=3, num_return_sequences=N, **options)
+        drawn = rows_of(hf, MONDAY, phi=phi, seed=3, num_return_sequences=N, **options)
         assert len(drawn) == N and p_value(drawn, law.mu if phi == "exact" else law.mask) > ALPHA
         assert phi == "exact" or p_value(drawn, law.mu) < ALPHA
 
@@ -99,8 +107,8 @@ class TestLaws:
     def test_weights(self, hf: tuple[Any, Any], model: PhiTransformers, phi: str) -> None:
         law = law_of(model, temperature=0.7)
         options = {"temperature": 0.7, "num_return_sequences": N, "return_dict_in_generate": True}
-        result = call(hf, PROMPT, phi=phi, seed=3, **options)
-        for ids, log_p in zip(written(hf, result, PROMPT), result.log_p.tolist(), strict=True):
+        result = call(hf, MONDAY, phi=phi, seed=3, **options)
+        for ids, log_p in zip(written(hf, result, MONDAY), result.log_p.tolist(), strict=True):
             assert log_p == near_log(law.log_p[ids])
         w = np.exp(result.log_w.numpy())
         assert abs(w.mean() - math.exp(law.log_phi)) < 4 * w.std() / math.sqrt(N) + 1e-6
@@ -108,29 +116,29 @@ class TestLaws:
 
     def test_rows_of_one_prompt_in_a_padded_batch(self, hf: tuple[Any, Any], model: PhiTransformers) -> None:
         """Equal prompts share a tree and stay i.i.d.; padding and neighbours change nothing."""
-        prompts = [PROMPT, "no", PROMPT + PROMPT, PROMPT] * 100
+        prompts = [MONDAY, "no", MONDAY + MONDAY, MONDAY] * 100
         drawn = []
         for seed in range(4):
             rows = rows_of(hf, *prompts, seed=seed, num_return_sequences=2)
-            drawn += [ids for i, ids in enumerate(rows) if prompts[i // 2] == PROMPT]
+            drawn += [ids for i, ids in enumerate(rows) if prompts[i // 2] == MONDAY]
         assert len(drawn) == 1600 and p_value(drawn, law_of(model).mu) > ALPHA
 
     def test_through_stock_outlines(self, stock: outlines.models.Transformers, model: PhiTransformers) -> None:
         """Stock Outlines, stock transformers: the language is that of Outlines' own processor."""
         options = {"custom_generate": custom_generate, "max_new_tokens": BUDGET}
         processor = outlines.Generator(stock, Literal["yes", "no"]).logits_processor
-        law = by_text(model, reference(model, processor, PROMPT, BUDGET).mu)
+        law = by_text(model, reference(model, processor, MONDAY, BUDGET).mu)
         drawn, masked = (
-            stock(PROMPT, Literal["yes", "no"], num_return_sequences=N, seed=1, phi=phi, **options)
+            stock(MONDAY, Literal["yes", "no"], num_return_sequences=N, seed=1, phi=phi, **options)
             for phi in ("exact", "local")
         )
         assert p_value(drawn, law) > ALPHA > p_value(masked, law)
-        assert set(outlines.Generator(stock, ANSWER).batch([PROMPT, "hello"], phi="exact", **options)) <= set(TEXTS)
+        assert set(outlines.Generator(stock, ANSWER).batch([MONDAY, "hello"], phi="exact", **options)) <= set(TEXTS)
 
 
 class TestShapes:
     def test_rows_begin_with_their_prompts(self, hf: tuple[Any, Any]) -> None:
-        prompts = (PROMPT, "no")
+        prompts = (MONDAY, "no")
         ids = inputs_of(hf[1], *prompts)["input_ids"]
         out = call(hf, *prompts, num_return_sequences=3, seed=1)
         assert out.dtype == torch.long and len(out) == 6
@@ -139,12 +147,12 @@ class TestShapes:
 
     def test_without_a_mask(self, hf: tuple[Any, Any]) -> None:
         road = {"custom_generate": custom_generate, "vocabulary": hf[1], "output_type": ANSWER}
-        out = hf[0].generate(inputs_of(hf[1], PROMPT)["input_ids"], max_new_tokens=BUDGET, seed=4, **road)
-        assert torch.equal(out, call(hf, PROMPT, seed=4))
+        out = hf[0].generate(inputs_of(hf[1], MONDAY)["input_ids"], max_new_tokens=BUDGET, seed=4, **road)
+        assert torch.equal(out, call(hf, MONDAY, seed=4))
 
     def test_a_dict(self, hf: tuple[Any, Any]) -> None:
-        result = call(hf, PROMPT, "no", PROMPT, seed=2, return_dict_in_generate=True)
-        assert torch.equal(result["sequences"], call(hf, PROMPT, "no", PROMPT, seed=2))
+        result = call(hf, MONDAY, "no", MONDAY, seed=2, return_dict_in_generate=True)
+        assert torch.equal(result["sequences"], call(hf, MONDAY, "no", MONDAY, seed=2))
         assert result.log_w.shape == result.log_p.shape == (3,)
         assert [(len(draws), draws.guarantee) for draws in result.draws] == [(2, Guarantee.EXACT)] * 2
 
@@ -153,22 +161,22 @@ class TestShapes:
         """transformers repeats the rows for a config's num_return_sequences before it calls; a keyword comes to us."""
         law = {"temperature": 0.5, "num_return_sequences": number}
         config = GenerationConfig(max_new_tokens=BUDGET, do_sample=True, pad_token_id=1, eos_token_id=0, top_k=0, **law)
-        out = call(hf, PROMPT, generation_config=config, max_new_tokens=..., seed=7)
-        assert torch.equal(out, call(hf, PROMPT, seed=7, **law))
+        out = call(hf, MONDAY, generation_config=config, max_new_tokens=..., seed=7)
+        assert torch.equal(out, call(hf, MONDAY, seed=7, **law))
 
 
 def test_the_most_probable_members(hf: tuple[Any, Any], model: PhiTransformers) -> None:
     best = sorted(law_of(model).log_p.items(), key=lambda item: -item[1])
-    assert rows_of(hf, PROMPT, "no", PROMPT, do_sample=False)[::2] == [best[0][0]] * 2
-    result = call(hf, PROMPT, do_sample=False, num_return_sequences=3, return_dict_in_generate=True)
-    assert written(hf, result, PROMPT) == [ids for ids, _ in best[:3]]
+    assert rows_of(hf, MONDAY, "no", MONDAY, do_sample=False)[::2] == [best[0][0]] * 2
+    result = call(hf, MONDAY, do_sample=False, num_return_sequences=3, return_dict_in_generate=True)
+    assert written(hf, result, MONDAY) == [ids for ids, _ in best[:3]]
     assert result.log_p.tolist() == near_log([log_p for _, log_p in best[:3]]) and result.log_w is None
     config = GenerationConfig(do_sample=False, max_new_tokens=BUDGET)
-    assert rows_of(hf, PROMPT, generation_config=config, max_new_tokens=...) == [best[0][0]]
+    assert rows_of(hf, MONDAY, generation_config=config, max_new_tokens=...) == [best[0][0]]
 
 
 def test_a_seed_and_without_one_torch_decides(hf: tuple[Any, Any]) -> None:
-    draw = partial(call, hf, PROMPT, num_return_sequences=40)
+    draw = partial(call, hf, MONDAY, num_return_sequences=40)
     one, two, three = (draw(seed=seed) for seed in (5, 5, 6))
     assert torch.equal(one, two) and not torch.equal(one, three)
     assert torch.equal(*(seeded(draw, phi="local") for _ in range(2)))
@@ -183,8 +191,8 @@ class TestOptions:
 
     def follows(self, hf: tuple[Any, Any], law: Reference, **options: Any) -> bool:
         options = {"phi": "local", "seed": 1, "num_return_sequences": 60, "return_dict_in_generate": True, **options}
-        result = call(hf, PROMPT, **options)
-        return result.log_p.tolist() == near_log([law.log_p[ids] for ids in written(hf, result, PROMPT)])
+        result = call(hf, MONDAY, **options)
+        return result.log_p.tolist() == near_log([law.log_p[ids] for ids in written(hf, result, MONDAY)])
 
     def test_the_checkpoint_has_temperature_and_penalty_but_no_truncation(
         self, own: tuple[Any, Any], model: PhiTransformers
@@ -207,13 +215,13 @@ class TestOptions:
     def test_the_budget_of_the_checkpoint(self, own: tuple[Any, Any], of_checkpoint: int | None) -> None:
         if of_checkpoint is not None:
             own[0].generation_config.max_new_tokens = of_checkpoint
-        result = call(own, PROMPT, max_new_tokens=..., return_dict_in_generate=True)
+        result = call(own, MONDAY, max_new_tokens=..., return_dict_in_generate=True)
         assert result.draws[0].budget == (of_checkpoint or 256)
 
 
 def calls_of(hf: tuple[Any, Any]) -> int:
     """Return the model calls that a call takes."""
-    return call(hf, PROMPT, return_dict_in_generate=True).draws[0].counts.calls
+    return call(hf, MONDAY, return_dict_in_generate=True).draws[0].counts.calls
 
 
 class TestKept:
@@ -229,20 +237,20 @@ class TestKept:
         """Stock Outlines builds its index anew at every call; equal ones are the same language to us."""
         stock = outlines.from_transformers(*bundled.load())
         for _ in range(2):
-            stock(PROMPT, ANSWER, custom_generate=custom_generate, max_new_tokens=BUDGET)
+            stock(MONDAY, ANSWER, custom_generate=custom_generate, max_new_tokens=BUDGET)
         assert len(trees(LOANS.without_tokenizer(stock.model, [stock.hf_tokenizer.eos_token_id]))) == 1
 
     def test_neither_a_model_nor_tokenizers_are_kept_alive(self) -> None:
         hf = bundled.load()
         for _ in range(3):
             _, other = bundled.load()
-            call((hf[0], other), PROMPT)
+            call((hf[0], other), MONDAY)
         tokenizer = weakref.ref(other)
         del other
         gc.collect()
         assert tokenizer() is None
         assert calls_of(hf) == 0, "one vocabulary, whoever loads it"
-        call(hf, PROMPT, phi="local")
+        call(hf, MONDAY, phi="local")
         model = weakref.ref(hf[0])
         del hf
         gc.collect()
@@ -251,7 +259,7 @@ class TestKept:
     def test_a_guide_and_a_table_bring_their_vocabulary(self, hf: tuple[Any, Any], model: PhiTransformers) -> None:
         guide = FSMGuide.from_automaton(compile_regex("yes|no"), model.lm.vocabulary)
         for language in (guide, Table(guide)):
-            assert texts(hf, call(hf, PROMPT, output_type=language, vocabulary=...), PROMPT)[0] in ("yes", "no")
+            assert texts(hf, call(hf, MONDAY, output_type=language, vocabulary=...), MONDAY)[0] in ("yes", "no")
 
 
 class Nothing(LogitsProcessor):
@@ -304,7 +312,7 @@ class TestRefusals:
     @pytest.mark.filterwarnings("ignore:Using the model-agnostic default")
     @pytest.mark.parametrize(("options", "words"), REFUSED, ids=named)
     def test_with_a_sentence(self, hf: tuple[Any, Any], options: dict[str, Any], words: str) -> None:
-        refused(words, call, hf, PROMPT, **options, error=(UnsupportedError, VocabularyError, EmptyLanguageError))
+        refused(words, call, hf, MONDAY, **options, error=(UnsupportedError, VocabularyError, EmptyLanguageError))
 
     @pytest.mark.parametrize("options", OF_TRANSFORMERS, ids=named)
     def test_by_transformers(self, hf: tuple[Any, Any], options: dict[str, Any]) -> None:
@@ -312,7 +320,7 @@ class TestRefusals:
             "not used by the model" if "fidelity" in options else None,
             call,
             hf,
-            PROMPT,
+            MONDAY,
             **options,
             error=(ValueError, TypeError),
         )
@@ -325,27 +333,26 @@ class TestRefusals:
             (two, None, "2 processors that say"),
             (unread, None, "The language of a LLGuidance.* cannot be read"),
         ):
-            refused(words, call, hf, PROMPT, output_type=output_type, logits_processor=processors)
+            refused(words, call, hf, MONDAY, output_type=output_type, logits_processor=processors)
 
     @pytest.mark.parametrize("pair", ["hf", "recurrent"])
     def test_a_filled_cache(self, pair: str, request: pytest.FixtureRequest) -> None:
         hf = request.getfixturevalue(pair)
-        output = hf[0](inputs_of(hf[1], PROMPT)["input_ids"][:, :-1], use_cache=True)
+        output = hf[0](inputs_of(hf[1], MONDAY)["input_ids"][:, :-1], use_cache=True)
         name = next(name for name in CACHES if name in output)
-        refused(f"Leave out {name} with a prompt in it", call, hf, PROMPT, **{name: output[name]})
+        refused(f"Leave out {name} with a prompt in it", call, hf, MONDAY, **{name: output[name]})
 
     def test_effort_that_runs_out(self, hf: tuple[Any, Any]) -> None:
         """The draws made so far come with the error."""
-        with pytest.raises(BudgetError) as caught:
-            call(hf, "so ", phi=ENDLESS, output_type=outlines.types.regex("[a-z ]{20}!"), max_new_tokens=60)
-        assert len(caught.value.draws) == 1
+        options = {"phi": ENDLESS, "output_type": outlines.types.regex("[a-z ]{20}!"), "max_new_tokens": 60}
+        assert len(refused(None, call, hf, "so ", **options, error=BudgetError).value.draws) == 1
 
     def test_a_model_in_training_and_one_with_nan(self) -> None:
         hf = bundled.load()
         hf[0].train()
-        refused("training mode", call, hf, PROMPT)
+        refused("training mode", call, hf, MONDAY)
         hf[0].eval()
-        call(hf, PROMPT)
+        call(hf, MONDAY)
         with torch.no_grad():
             hf[0].lm_head.weight[3] = math.nan
-        refused("NaN", call, hf, PROMPT, error=ModelError)
+        refused("NaN", call, hf, MONDAY, error=ModelError)

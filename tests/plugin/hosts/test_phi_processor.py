@@ -26,14 +26,11 @@ from outlines_phi.plugin.hosts import phi_processor, transformers
 from outlines_phi_workbench.suite.reference import Reference
 from tests.inner import DEAD, DONE, bundled, compile_regex, frequencies, noise_floor, total_variation
 from tests.languages import ALPHA, p_value
-from tests.plugin.instruments import generate, inputs_of, pair, reference, seeded, texts, written
+from tests.plugin.instruments import ANSWER, MONDAY, generate, inputs_of, pair, reference, seeded, texts, written
 from tests.precision import near_log
 from tests.refusals import refused
 
-PROMPT = "Question: is the bakery open on Monday? Answer: "
-ANSWER = Literal["yes", "no", "not now", "nobody"]
-BUDGET = 12
-N = 1000
+BUDGET, N = 12, 1000
 
 LAWS: dict[str, dict[str, Any]] = {
     "cold": {"temperature": 0.7},
@@ -49,7 +46,7 @@ def processor_of(model: Any, output_type: Any = ANSWER, **options: Any) -> PhiLo
 def run(model: PhiTransformers, processor: PhiLogitsProcessor, *prompts: str, **options: Any) -> Any:
     """Return the sequences of Hugging Face's own loop."""
     options = {**processor.host_options, **options}
-    return generate(pair(model), *(prompts or (PROMPT,)), logits_processor=[processor], **options)
+    return generate(pair(model), *(prompts or (MONDAY,)), logits_processor=[processor], **options)
 
 
 def draws(
@@ -57,18 +54,18 @@ def draws(
 ) -> tuple[list[tuple[int, ...]], NDArray[np.float64]]:
     """Return ``n`` rows of Hugging Face's own loop, and their log weights."""
     sequences = seeded(run, model, processor, seed=seed, num_return_sequences=n, **options)
-    return written(pair(model), sequences, PROMPT), processor.log_w(sequences)
+    return written(pair(model), sequences, MONDAY), processor.log_w(sequences)
 
 
 def one_of(model: PhiTransformers, sequences: Any, *prompts: str) -> str:
     """Return the text of the one row, an answer."""
-    (text,) = texts(pair(model), sequences, *(prompts or (PROMPT,)))
+    (text,) = texts(pair(model), sequences, *(prompts or (MONDAY,)))
     assert text in ("yes", "no", "not now", "nobody")
     return text
 
 
 def law_of(model: PhiTransformers, output_type: Any = ANSWER, **options: Any) -> Reference:
-    return reference(model, output_type, PROMPT, BUDGET, **options)
+    return reference(model, output_type, MONDAY, BUDGET, **options)
 
 
 def told(options: dict[str, Any]) -> dict[str, Any]:
@@ -216,7 +213,7 @@ class TestLoops:
     def test_one_processor_for_many_generations(self, model: PhiTransformers) -> None:
         """The same prompt, another one, a shorter one, and a conversation that goes on after what was written."""
         processor, said = processor_of(model), ""
-        for prompt in (PROMPT, PROMPT, "hello there, ", "x", "x{}\n" + PROMPT, "x{}\n" + PROMPT + "{}\n" + PROMPT):
+        for prompt in (MONDAY, MONDAY, "hello there, ", "x", "x{}\n" + MONDAY, "x{}\n" + MONDAY + "{}\n" + MONDAY):
             prompt = prompt.replace("{}", said)
             sequences = run(model, processor, prompt)
             said = one_of(model, sequences, prompt)
@@ -226,7 +223,7 @@ class TestLoops:
         """Texts come back without ids; the weights of the last call stand in the same order."""
         law, processor = law_of(model, temperature=0.7), processor_of(stock, temperature=0.7)
         generator = outlines.Generator(stock, processor=processor)
-        drawn = seeded(generator, PROMPT, num_return_sequences=40, **processor.host_options)
+        drawn = seeded(generator, MONDAY, num_return_sequences=40, **processor.host_options)
         pairs = set(zip(drawn, processor.log_w().round(3), strict=True))
         spell = model.lm.vocabulary.decode
         possible = {(spell(ids).decode(), round(log_p - law.log_mask[ids], 3)) for ids, log_p in law.log_p.items()}
@@ -235,7 +232,7 @@ class TestLoops:
     def test_a_wrapped_model_runs_it_or_reads_its_language(self, model: PhiTransformers) -> None:
         processor = processor_of(model, phi="onestep", temperature=0.7)
         generator = outlines.Generator(model, processor=processor)
-        drawn = [generator(PROMPT, phi="exact"), *generator(PROMPT, num_return_sequences=3, **processor.host_options)]
+        drawn = [generator(MONDAY, phi="exact"), *generator(MONDAY, num_return_sequences=3, **processor.host_options)]
         assert set(drawn) <= {"yes", "no", "not now", "nobody"} and processor.log_w().shape == (3,)
 
     def test_numpy_rows(self, model: PhiTransformers) -> None:
@@ -278,7 +275,7 @@ class TestWeights:
         processor = processor_of(model)
         refused("nothing has been generated", processor.log_w)
         sequences = run(model, processor)
-        strange = torch.cat([inputs_of(model.hf_tokenizer, PROMPT)["input_ids"], torch.full((1, 3), 77)], dim=1)
+        strange = torch.cat([inputs_of(model.hf_tokenizer, MONDAY)["input_ids"], torch.full((1, 3), 77)], dim=1)
         for rows, words in ((sequences[:, 1:], "these rows have another prompt"), (strange, "not known")):
             refused(words, processor.log_w, rows)
         processor.reset()
@@ -293,7 +290,7 @@ class TestWeights:
 
     def test_beams_need_the_sequences(self, model: PhiTransformers) -> None:
         processor = processor_of(model, CODE)
-        generate(pair(model), PROMPT, logits_processor=[processor], num_beams=3, max_new_tokens=BUDGET)
+        generate(pair(model), MONDAY, logits_processor=[processor], num_beams=3, max_new_tokens=BUDGET)
         refused("Give what the loop returned", processor.log_w)
 
 
@@ -376,8 +373,7 @@ class TestRefusals:
         assert processor_of(hf_model, tokenizer=tokenizer, temperature=2.0).settings.temperature == 2.0
 
     def test_a_budget(self, model: PhiTransformers) -> None:
-        with pytest.raises(TypeError, match="max_new_tokens"):
-            PhiLogitsProcessor(model, ANSWER)  # type: ignore[call-arg]
+        refused("max_new_tokens", PhiLogitsProcessor, model, ANSWER, error=TypeError)  # type: ignore[call-arg]
         caught = refused(
             "Give max_new_tokens=2 or more", processor_of, model, max_new_tokens=1, error=EmptyLanguageError
         )

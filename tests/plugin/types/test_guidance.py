@@ -74,8 +74,7 @@ def test_sky_and_skill_have_the_probabilities_of_the_model_and_masking_has_not()
     prompt = (1, 2)
     weights = {word: sum(probability(lm, prompt, one) for one in spellings(word)) for word in ("sky", "skill")}
     law = {tuple(word.encode()): weight / sum(weights.values()) for word, weight in weights.items()}
-    model = from_language_model(lm, lambda text: prompt)
-    generator = Generator(model, from_guidance(RECORDED["select"]["grammar"]))
+    generator = Generator(from_language_model(lm, lambda text: prompt), from_guidance(RECORDED["select"]["grammar"]))
 
     def fit(phi: str) -> float:
         texts = generator.sample("Animals: ", n=2_000, phi=phi, seed=0).texts

@@ -9,7 +9,6 @@ from enum import Enum
 from functools import reduce
 from typing import Annotated, Any, Dict, Generic, List, Literal, NewType, Optional, Tuple, TypeVar, Union  # noqa: UP035
 
-import outlines
 import outlines.types
 import outlines.types.locale.us
 import pytest
@@ -34,10 +33,9 @@ from typing_extensions import TypedDict
 
 import outlines_phi
 from outlines_phi import Generator, PhiTransformers, SchemaWarning
-from outlines_phi.guides.fsm import from_index
 from outlines_phi.plugin.types.pydantic_schemas import PythonSchema, term_of
 from tests.guides.walking import machine_of
-from tests.inner import JSONText, compile_regex, reader, to_core_language, to_language
+from tests.inner import JSONText, compile_regex, from_index, reader, to_core_language, to_language
 from tests.refusals import refused
 from tests.regex.outlines_engine import difference, whole
 
@@ -418,11 +416,7 @@ def book(room: Literal["sea", "garden"], nights: Annotated[int, Field(ge=1, le=3
 @pytest.mark.parametrize(
     ("output_type", "members", "strangers"),
     [
-        (
-            book,
-            ['{"room":"sea","nights":3}', '{"room": "garden"}'],
-            ['{"room":"sea","nights":4}', '{"nights":1}'],
-        ),
+        (book, ['{"room":"sea","nights":3}', '{"room": "garden"}'], ['{"room":"sea","nights":4}', '{"nights":1}']),
         (
             list[Cat],
             ['[{"kind":"cat","lives":1}, {"kind": "cat", "lives": 9}]'],

@@ -57,6 +57,7 @@ from typing_extensions import NotRequired, Required, TypedDict
 import outlines_phi
 from outlines_phi.plugin.types.output_types import to_language
 from tests.guides.walking import random_member
+from tests.refusals import refused
 
 T = TypeVar("T")
 
@@ -451,8 +452,8 @@ def validates(field: Any, value: object) -> bool:
 
 
 def test_no_date_is_after_the_last() -> None:
-    with pytest.raises(outlines_phi.EmptyLanguageError, match="#/properties/value"):
-        _ = language_of(Annotated[datetime.date, Field(gt=datetime.date.max)]).machine
+    never = language_of(Annotated[datetime.date, Field(gt=datetime.date.max)])
+    refused("#/properties/value", lambda: never.machine, error=outlines_phi.EmptyLanguageError)
 
 
 def check(value: Any) -> Any:
@@ -578,5 +579,4 @@ REFUSED: list[tuple[Any, str]] = [
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # Python's own, of classes within classes
 @pytest.mark.parametrize(("field", "message"), REFUSED)
 def test_what_no_schema_says_is_refused_by_its_pointer(field: Any, message: str) -> None:
-    with pytest.raises(outlines_phi.UnsupportedError, match=message):
-        _ = language_of(field).template
+    refused(message, lambda: language_of(field).template)

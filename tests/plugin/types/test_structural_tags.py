@@ -14,6 +14,7 @@ from outlines_phi import GrammarError, OutlinesPhiError, UnsupportedError, struc
 from outlines_phi.automata.byte_machine import ByteMachine
 from outlines_phi.plugin.types.structural_tags import KINDS
 from tests.guides.walking import machine_of
+from tests.refusals import refused
 
 END = 256
 """The end of sequence of a vocabulary of single bytes."""
@@ -346,5 +347,4 @@ def test_documents_in_each_form_are_read() -> None:
     ],
 )
 def test_what_cannot_be_read_is_refused_by_its_pointer(given: Any, error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=f"(?s){said}"):
-        structural_tag(given)
+    refused(f"(?s){said}", structural_tag, given, error=error)
