@@ -144,10 +144,7 @@ def _record(group: int, prompt: tuple[int, ...], draw: Draw) -> Rollout:
 
 def weights(log_w: ArrayLike, group: ArrayLike) -> Numbers:
     """Return the weights, normalised to a mean of 1 in each group, shape ``[n]``; zeros where all of a group are zero."""
-    if np.shape(log_w) != np.shape(group):
-        raise UnsupportedError(
-            f"Give a log weight and a group for each roll-out. Their shapes are {np.shape(log_w)} and {np.shape(group)}."
-        )
+    _check_shapes(log_w, group)
     _, index = np.unique(group, return_inverse=True)
     log_w = np.asarray(log_w, dtype=np.float64)
     top = np.full(index.max(initial=-1) + 1, -math.inf)
@@ -158,12 +155,20 @@ def weights(log_w: ArrayLike, group: ArrayLike) -> Numbers:
     return w / mean[index]
 
 
+def _check_shapes(*arrays: ArrayLike) -> None:
+    if len(shapes := {np.shape(array): None for array in arrays}) > 1:
+        raise UnsupportedError(
+            f"Give a number, a log weight and a group for each roll-out. Their shapes are {' and '.join(map(str, shapes))}."
+        )
+
+
 def advantages(rewards: ArrayLike, log_w: ArrayLike, group: ArrayLike) -> Numbers:
     """Return ``A_i = n w_i (R_i - sum_j w_j R_j)`` of the group of each roll-out, shape ``[n]``.
 
     Their mean over a group is 0, so that a trainer's own baseline changes nothing. ``nan`` is the reward of a roll-out that cannot
     be judged: it counts in no mean.
     """
+    _check_shapes(rewards, log_w, group)
     rewards = np.asarray(rewards, dtype=np.float64)
     unknown = np.isnan(rewards)
     w = weights(np.where(unknown, -math.inf, log_w), group)
@@ -192,6 +197,7 @@ def weighted(reward: Callable[..., Sequence[float | None]]) -> Callable[..., lis
         given = reward(rollout=rollout, log_metric=log_metric, **columns)
         rewards = np.array([math.nan if each is None else each for each in given], dtype=np.float64)
         log_w, group = [one.log_w for one in rollout], [one.group for one in rollout]
+        _check_shapes(rewards, log_w)
         known = ~np.isnan(rewards)
         if known.any():
             w = weights(np.array(log_w)[known], np.array(group)[known])

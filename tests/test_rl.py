@@ -32,6 +32,7 @@ from benchmarks.rl import (
 from outlines_phi import EmptyLanguageError, UnsupportedError
 from outlines_phi.lm import bundled
 from outlines_phi.rl import Rollout, advantages, rollout_func, rollouts, weighted, weights
+from tests.refusals import refused
 
 THETA = (0.4, -0.3, 0.6)
 GROUPS, N = 60, 16
@@ -145,6 +146,8 @@ def test_weights_and_advantages_are_of_a_group() -> None:
     log_w, group = [0.0, math.log(3), -math.inf, -5.0, -5.0, -math.inf], [0, 0, 0, 1, 1, 2]
     np.testing.assert_allclose(weights(log_w, group), [0.75, 2.25, 0.0, 1.0, 1.0, 0.0])
     np.testing.assert_allclose(advantages([1, 0, 9, 1, 3, 5], log_w, group), [0.5625, -0.5625, 0, -1, 1, 0])
+    for lists in ([1, 2], [0], [0]), ([1], [0, 0], [0]), ([1], [0], [0, 0]):
+        refused("Their shapes are", advantages, *lists)
     # What cannot be judged counts in no mean.
     np.testing.assert_allclose(advantages([1, 0, 9, 1, math.nan, 5], log_w, group)[3:5], [0, math.nan])
 

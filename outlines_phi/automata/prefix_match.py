@@ -1,7 +1,5 @@
 """Longest match at the beginning of a text: which member of a language a text begins with, and when that is settled."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property

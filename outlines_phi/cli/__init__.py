@@ -3,8 +3,6 @@
 It needs the extra ``cli`` (typer, rich, matplotlib), which the library itself does not.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 

@@ -1,7 +1,5 @@
 """The commands of ``outlines-phi``: each is imported when it runs, and ends with a line that says what to do, and an exit code."""
 
-from __future__ import annotations
-
 import errno
 import importlib.util
 import os

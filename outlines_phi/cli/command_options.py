@@ -1,7 +1,5 @@
 """The options that commands share: tables of them, and what reads those that were given."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import wraps

@@ -1,7 +1,5 @@
 """``outlines-phi demo``: the bias of masking, and its removal, on the bundled model."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import shlex

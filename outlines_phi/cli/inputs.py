@@ -1,7 +1,5 @@
 """Inputs of a command: its model, its prompts and its output type, from arguments, files or a pipe."""
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import importlib

@@ -3,8 +3,6 @@
 Its first line has everything that decides the draws but the prompts, which each of the others has.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import json

@@ -1,7 +1,5 @@
 """``outlines-phi generate``, ``audit``, ``probabilities`` and ``fit``."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Container, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Display of long commands on a terminal: a bar, and tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Drafts of the text that a guide forces, in the tokens that the tokenizer writes it in."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal, final

@@ -1,7 +1,5 @@
 """The report of the bias of plain masking, from its own draws."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields

@@ -3,8 +3,6 @@
 And comparisons of samplers with the distribution that they should follow, and the noise of such a comparison.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

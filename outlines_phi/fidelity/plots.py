@@ -3,8 +3,6 @@
 A page is from a template: text, Markdown, or self-contained HTML without script, font or picture from elsewhere.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from functools import cache

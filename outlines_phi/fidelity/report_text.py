@@ -1,7 +1,5 @@
 """The words and tables of reports."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -104,7 +104,8 @@ class FSMGuide(Guide):
 
         Exactly its transitions, losses included; only dead ends, which outlines_core keeps, are pruned. Takes time in proportion to
         the transitions: 10 ms for a JSON schema over 1,280 tokens, 3 s for one with two bounded strings over 131,072. Raises
-        :class:`VocabularyError` for an index over another vocabulary, :class:`EmptyLanguageError` for one without a path to an end.
+        :class:`VocabularyError` for an index with ids that the vocabulary has not (it knows no tokens, so that these cannot be
+        compared), :class:`EmptyLanguageError` for one without a path to an end.
         """
         check_kind("FSMGuide.from_index", "index", index, Index, "an Index of outlines_core")
         check_vocabulary("FSMGuide.from_index", vocabulary)

@@ -229,10 +229,14 @@ class SequenceTrees(ForestTrees):
         return logits
 
     def _grow(self, nodes: range) -> Rows:
-        logits = self._logits([self._forest.sequence(node) for node in nodes])
+        logits = torch.as_tensor(self._logits([self._forest.sequence(node) for node in nodes])).detach()
         self.counts.calls += 1
         self.counts.tokens += len(nodes)
-        return Rows.all(logits)
+        return Rows.all(logits).checked(
+            lambda: ModelError(
+                "Return logits below +inf, one of them finite. The model answered NaN, +inf or only -inf."
+            )
+        )
 
 
 class Entry(NamedTuple):

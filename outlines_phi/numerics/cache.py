@@ -1,7 +1,5 @@
 """Caches in memory under a bound, arrays kept on disk between processes, and files that are replaced as a whole."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Values of options and arguments, checked where they are given."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import fields

@@ -247,6 +247,10 @@ class Rows:
             return parts[0]
         return cls(torch.cat([part.whole() for part in parts]), np.concatenate(numbers).argsort().tolist())
 
+    def checked(self, error: Callable[[], Exception]) -> Rows:
+        """Return the rows with their check: who reads them raises ``error()`` where one has NaN, +inf or only -inf."""
+        return Rows(self.matrix, self.places, AnswerCheck(self.matrix.amax(-1).isfinite(), self.places, error))
+
     def __len__(self) -> int:
         return len(self.places)
 

@@ -162,24 +162,27 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     match value:
         case Exception():
             return
-        case BaseModel():
-            below: Iterable[tuple[Any, Any]] = [(name, getattr(value, name)) for name in type(value).model_fields]
         case Mapping():
-            below = value.items()
+            below: Iterable[tuple[Any, Any]] = value.items()
         case list() | tuple():
             below = enumerate(value)
-        case _ if is_dataclass(value) and not isinstance(value, type):
-            below = [(field.name, getattr(value, field.name)) for field in fields(value)]
         case _:
-            below = ()
+            below = (record_of(value) or {}).items()
     if not (parts := list(below)):
         yield path, value
     for name, part in parts:
         yield from leaves(part, f"{path}.{name}" if path else str(name))
 
 
+def record_of(value: Any) -> dict[str, Any] | None:
+    """Return the fields of an instance of a pydantic model, extra ones too, or of a dataclass; ``None`` for other values."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return dict(value) if isinstance(value, BaseModel) else None
+
+
 def frozen(value: Any) -> Hashable:
-    """Return something hashable that is equal for equal values: containers and unhashable instances by their content.
+    """Return something hashable that is equal for equal values: containers, records and unhashable instances by their content.
 
     Truth values are kept apart from the numbers 0 and 1, which Python calls equal to them.
     """
@@ -190,6 +193,8 @@ def frozen(value: Any) -> Hashable:
             return Mapping, frozenset((frozen(key), frozen(part)) for key, part in value.items())
         case list() | tuple():
             return type(value), tuple(map(frozen, value))
+    if (record := record_of(value)) is not None:
+        return type(value), frozen(record)
     try:
         hash(value)
     except TypeError:

@@ -4,8 +4,6 @@ Draws go by the inverse of the cumulative sums of weights. Rounding may put a qu
 last index that has any mass.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

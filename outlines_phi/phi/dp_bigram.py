@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import ClassVar, final
 
 import numpy as np
@@ -113,19 +114,22 @@ class BigramEstimate(Estimate):
         for place, (key, tokens) in enumerate(zip(keys, prefixes.tokens, strict=True)):
             if key not in self._inductions and (key not in new or not tokens):
                 new[key] = place
-        space = run.table.keep(
-            ("dp-bigram", phi.states),
-            run.table.start,
-            lambda: StateSpace(run.table.guide, phi.states),
-            lambda space: sum(row.targets.nbytes for row in space.rows.values()) + space.partition.class_of.nbytes,
-        )
+
+        def space(budget: int) -> StateSpace:
+            return run.table.keep(
+                ("dp-bigram", phi.states, budget),
+                run.table.start,
+                lambda: StateSpace(run.table.guide, phi.states, budget),
+                lambda space: sum(row.targets.nbytes for row in space.rows.values()) + space.partition.class_of.nbytes,
+            )
+
         columns: dict[int, Columns] = {}
         after_prompts = exchange.answer.read(*(log_p[place] for place in new.values()))
         for place, after_prompt in zip(new.values(), after_prompts, strict=True):
             row = prefixes.rows[place]
             # With a budget of 1 nothing but the end can be written, and the model's context may have no room for more.
             limit = phi.tokens if run.budgets[row] > 1 else 0
-            columns[row] = Columns.choose(space, after_prompt.astype(np.float64), limit)
+            columns[row] = Columns.choose(space(run.budgets[row]), after_prompt.astype(np.float64), limit)
         first = run.branches.trees.next_node
         pairs = [(row, token) for row, chosen in columns.items() for token in chosen.tokens.tolist()]
         masses: dict[int, list[NDArray[np.float64]]] = {
@@ -143,7 +147,8 @@ class BigramEstimate(Estimate):
             run.branches.compact(())
         for row, chosen in columns.items():
             known = np.concatenate(masses[row])
-            self._inductions[self._key(row)] = Induction(space, chosen, known, run.budgets[row], phi.max_bytes)
+            budget = run.budgets[row]
+            self._inductions[self._key(row)] = Induction(space(budget), chosen, known, budget, phi.max_bytes)
 
 
 @final
@@ -156,8 +161,8 @@ class StateSpace:
     ``used``: ``bool[G]``: the class is live in some state, the end of sequence left out.
     """
 
-    def __init__(self, guide: Guide, limit: int) -> None:
-        self.rows = explore(guide, limit)
+    def __init__(self, guide: Guide, limit: int, depth: int | None = None) -> None:
+        self.rows = explore(guide, limit, depth)
         self.number = {state: i for i, state in enumerate(self.rows)}
         met = np.unique(np.concatenate([row.targets for row in self.rows.values()]))
         self.distance = {state: guide.min_tokens(state) for state in met.tolist()}
@@ -270,11 +275,14 @@ class Induction:
         return log_h
 
 
-def explore(guide: Guide, limit: int) -> dict[int, Row]:
-    """Return the rows of the nearest live states to the start: of all that some number of steps reaches, ``limit`` at most."""
+def explore(guide: Guide, limit: int, depth: int | None = None) -> dict[int, Row]:
+    """Return the rows of the nearest live states to the start: of all that some number of steps reaches, ``limit`` at most.
+
+    Of texts of ``depth`` tokens at most: a machine may have ever more states behind.
+    """
     rows: dict[int, Row] = {}
-    level = [guide.start]
-    while level and (not rows or len(rows) + len(level) <= limit):
+    level, steps = [guide.start], count()
+    while level and next(steps) != depth and (not rows or len(rows) + len(level) <= limit):
         rows.update((state, guide.row(state)) for state in level)
         below = np.unique(np.concatenate([rows[state].targets for state in level])).tolist()
         level = [s for s in below if s not in (DEAD, DONE) and s not in rows and guide.min_tokens(s) < UNREACHABLE]

@@ -1,7 +1,5 @@
 """Regular expressions of all dialects, read as trees."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from typing import NamedTuple, NoReturn

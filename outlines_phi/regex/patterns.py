@@ -4,8 +4,6 @@ Lazy quantifiers at the end of a lexeme are languages: ``A R*? S`` is ``A`` and 
 That is what Python's order of attempts gives where the conditions of :func:`with_first_ends` hold; they are told from automata.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

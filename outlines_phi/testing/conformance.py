@@ -110,6 +110,10 @@ class TreeGrowth:
             raise ModelError(
                 f"Return a row of logits for each node, [{len(nodes)}, {self._size}]. {call} gave {list(evaluation.logits.shape)}."
             )
+        if evaluation.logits.requires_grad or not evaluation.logits.amax(-1).isfinite().all():
+            raise ModelError(
+                f"Return logits without gradients, below +inf, and one of each row finite. {call} gave others (NaN, maybe)."
+            )
         return evaluation.logits
 
     def _random_parents(self, count: int) -> list[int]:
@@ -132,7 +136,7 @@ class TreeGrowth:
 
 
 LIKELY = 1e-4
-"""Tokens below this probability are not compared: in single precision their log probability means little."""
+"""Tokens below this probability, and below the likeliest, are not compared: in single precision their log means little."""
 
 
 @final
@@ -193,7 +197,7 @@ def check_language_model(
     >>> check_language_model(lm).error
     0.0
     """
-    _check_given(lm, prompts, tolerance)
+    _check_given(lm, prompts, reference, tolerance, seed)
     _check_declared(lm)
     ends = set(lm.vocabulary.eos_ids)
     tokens = [token for token in np.flatnonzero(lm.vocabulary.real).tolist() if token not in ends]
@@ -220,13 +224,18 @@ def check_language_model(
     return Conformance(sum(len(each.history) for each in grown), sum(each.trees.counts.calls for each in grown), error)
 
 
-def _check_given(lm: object, prompts: Any, tolerance: object) -> None:
+def _check_given(lm: object, prompts: Any, reference: object, tolerance: object, seed: object) -> None:
     """Refuse arguments that nothing can be checked with."""
     if not isinstance(lm, LanguageModel):
         raise UnsupportedError(f"Derive the model from outlines_phi.lm.LanguageModel. lm={shown(lm)} was given.")
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not tolerance >= 0:
         raise UnsupportedError(
             f"Let tolerance= be a number of nats, 0 or more. tolerance={shown(tolerance)} was given."
+        )
+    if not isinstance(prompts, Sequence | None) or not (reference is None or callable(reference)) or not is_count(seed):
+        raise UnsupportedError(
+            "Give prompts= as a list, reference= as a function, and seed= as a whole number, 0 or more. "
+            f"{shown(prompts)}, {shown(reference)} and {shown(seed)} were given."
         )
     longest = lm.max_length if isinstance(lm.max_length, int) else np.inf
     for prompt in () if prompts is None else prompts:
@@ -334,8 +343,8 @@ def _error(growth: TreeGrowth, law: Callable[[tuple[int, ...]], Any], tolerance:
                 f"{list(sequence)}."
             )
         expected = expected.log_softmax(-1)
-        likely = torch.maximum(log_p, expected) > np.log(LIKELY)
-        error = float((log_p - expected)[likely].abs().max())
+        larger = torch.maximum(log_p, expected)
+        error = float((log_p - expected)[larger >= min(np.log(LIKELY), float(larger.max()))].abs().max())
         if not error <= tolerance:
             raise ModelError(
                 "Evaluate every node as its whole sequence: look for a cache that holds other nodes, a wrong position or mask, or "
@@ -374,7 +383,8 @@ def assert_guide(guide: Guide, *, limit: int = 10_000, shortest: bool = True) ->
     for state in reachable(guide, limit=limit):
         row, here = guide.row(state), guide.describe(state)
         assert row.targets.shape == (row.partition.size,), here
-        assert row.partition.class_of.shape == (len(guide.vocabulary),), here
+        class_of = row.partition.class_of
+        assert class_of.shape == (len(guide.vocabulary),) and class_of.max() < row.partition.size, here
         assert row.partition.members(EOS).tolist() == [guide.vocabulary.eos_ids[0]], here
         silent = [
             v for v, token in enumerate(guide.vocabulary.tokens) if not token and v != guide.vocabulary.eos_ids[0]

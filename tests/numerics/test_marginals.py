@@ -22,7 +22,7 @@ from outlines_phi import (
     UnsupportedError,
     ValueReadError,
 )
-from outlines_phi.numerics.marginals import leaves
+from outlines_phi.numerics.marginals import frozen, leaves
 from outlines_phi.sampling import Certificate
 from tests.inner import AncestralSampler, BoundsTree, probabilities
 from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
@@ -154,6 +154,31 @@ def test_values_that_python_calls_equal_are_kept_apart_and_refused_texts_have_no
     draws = made("yes", "no")
     refused = replace(draws, items=(draws[0], replace(draws[1], reader=refuse)))
     assert [(entry.value, entry.p) for entry in refused.marginals()[""]] == [("yes", 0.5)]
+
+
+@dataclass(frozen=True)
+class Frozen:
+    a: Any
+
+
+@dataclass(eq=False)
+class Apart:
+    a: Any
+
+
+class Open(BaseModel, extra="allow"):
+    a: Any
+
+
+@pytest.mark.parametrize("record", [Frozen, Apart, Open])
+def test_records_are_told_apart_by_their_fields(record: type) -> None:
+    """Those whose class compares them otherwise as well."""
+    assert frozen(record(a=True)) == frozen(record(a=True)) != frozen(record(a=1))
+    assert [entry.p for entry in made(record(a=True), record(a=True), record(a=1)).marginals()["a"]] == [2 / 3, 1 / 3]
+
+
+def test_fields_beyond_those_of_a_class_are_fields() -> None:
+    assert dict(leaves(Open(a=1, b=2))) == {"a": 1, "b": 2} and frozen(Open(a=1, b=2)) != frozen(Open(a=1, b=3))
 
 
 def test_a_value_that_was_not_drawn_has_an_interval() -> None:

@@ -19,7 +19,8 @@ import outlines_phi
 from benchmarks.estimators import dp_frozen
 from benchmarks.estimators.dp_frozen import FrozenDPPhi
 from outlines_phi import BigramDPPhi, LearnedPhi, LocalPhi, OneStepPhi, TextConstraint, UnsupportedError, Vocabulary
-from outlines_phi.guides import Guide, Table
+from outlines_phi.automata.byte_machine import ByteMachine
+from outlines_phi.guides import Guide, MachineGuide, Table
 from outlines_phi.guides import table as tables
 from outlines_phi.lm import TableModel
 from outlines_phi.phi import ProposalPhi, StepPhi, dp_bigram
@@ -74,6 +75,27 @@ def test_the_mean_weight_is_phi(name: str, options: dict[str, Any], language: La
     found = paths(language, PROPOSALS[name](language, **options), seed=None, **options)
     assert mean_weight(found) == pytest.approx(math.exp(language.reference(**options).log_phi), rel=1e-9)
     assert all(path.log_w == pytest.approx(path.log_p - path.log_q, abs=1e-9) for path in found)
+
+
+class Nested(ByteMachine[tuple[int, bool]]):
+    """``a^n b^n``: as many places as bytes may come."""
+
+    start = (0, False)
+
+    def step(self, place: tuple[int, bool], byte: int) -> tuple[int, bool] | None:
+        depth, closing = place
+        if byte == ord("a") and not closing:
+            return depth + 1, False
+        return (depth - 1, True) if byte == ord("b") and depth else None
+
+    def ends(self, place: tuple[int, bool]) -> bool:
+        return place == (0, True)
+
+
+def test_states_are_explored_as_far_as_the_budget_goes() -> None:
+    guide = MachineGuide(Nested(), VOCABULARY)
+    found = [len(dp_bigram.explore(guide, 2_048, depth)) for depth in (1, 3, 5)]
+    assert found[0] == 1 and found == sorted(found) and found[-1] < 30
 
 
 def test_without_a_floor_mass_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

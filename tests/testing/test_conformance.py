@@ -1,6 +1,7 @@
 """The conformance test: our hosts pass it, and every fault that it looks for is found."""
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,13 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from outlines.types import regex
 
-from outlines_phi import UnsupportedError
+import outlines_phi
+from outlines_phi import UnsupportedError, Vocabulary
 from outlines_phi.errors import ModelError
 from outlines_phi.lm import LanguageModel, SequenceTrees, TableModel, TokenTrees, TransformersModel
 from outlines_phi.testing import check_language_model
 from tests.inner import Evaluation, ModelCounts, Rows, WrappedModel
 from tests.lm.gardens import VOCABULARY, build, evaluate
+from tests.refusals import refused
 
 TABLE = TableModel.random(VOCABULARY, seed=2, max_length=40)
 
@@ -203,6 +207,40 @@ def test_rounding_is_not_a_fault_and_its_bound_is_the_tolerance() -> None:
         check_language_model(Rounded(TABLE), tolerance=1e-5)
 
 
+class Own(WrappedModel):
+    """A model of a few lines over whole sequences, by the same logits after each."""
+
+    def __init__(self, logits: Any) -> None:
+        super().__init__(TABLE)
+        self._logits = logits
+
+    def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
+        return SequenceTrees(lambda sequences: self._logits.repeat(len(sequences), 1), prompts, len(VOCABULARY), 40)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_what_is_no_distribution_is_an_error_of_draws_as_well(number: float) -> None:
+    lm = Own(torch.full((1, len(VOCABULARY)), number))
+    refused("NaN, .inf or only -inf", check_language_model, lm, error=ModelError)
+    generator = outlines_phi.Generator(outlines_phi.from_language_model(lm), regex("0|1"))
+    for call in (generator.sample, generator.probabilities, generator.mode):
+        refused("NaN, .inf or only -inf", call, (1,), max_new_tokens=3, error=ModelError)
+
+
+def test_gradients_are_left_and_flat_distributions_are_compared() -> None:
+    """Of one that is flat over more than 10,000 tokens none is likely."""
+    lm = Own(torch.nn.Parameter(torch.zeros(1, len(VOCABULARY))))
+    assert check_language_model(lm).error == 0
+    assert outlines_phi.Generator(outlines_phi.from_language_model(lm), regex("0"))((1,), max_new_tokens=3) == "0"
+    flat, steep = (
+        TableModel(Vocabulary.from_tokens([*map(str, range(20_001))], 0), lambda _, rows=rows: rows)
+        for rows in (np.zeros(20_001), np.arange(20_001) % 2 / 100)
+    )
+    assert check_language_model(flat).error == 0
+    with pytest.raises(ModelError, match="log p is off by"):
+        check_language_model(flat, reference=steep.logits)
+
+
 @pytest.mark.parametrize("given", [[[5], [6, 7, 8]], [[9, 10, 11, 12, 13, 14], [9, 10], [9, 10]]])
 def test_prompts_of_ones_own(given: list[list[int]]) -> None:
     assert check_language_model(TABLE, prompts=given).error == 0
@@ -217,6 +255,9 @@ def test_prompts_of_ones_own(given: list[list[int]]) -> None:
         ({"prompts": [[5] * 40]}, "shorter than max_length"),
         ({"tolerance": "a"}, "number of nats"),
         ({"tolerance": -1}, "number of nats"),
+        ({"prompts": 5}, "as a list"),
+        ({"reference": 3}, "as a function"),
+        ({"seed": -1}, "as a whole number"),
         ({"reference": lambda sequence: [1.0, 2.0]}, "one logit for each of the 64 tokens"),
     ],
 )

@@ -7,7 +7,6 @@ import marshal
 import re
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import replace
 from itertools import chain, compress
 from operator import not_
 from typing import Any, final
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ModelError, OutlinesPhiError, VocabularyError
-from ...numerics.distributions import AnswerCheck, Rows
+from ...numerics.distributions import Rows
 
 WINDOWS = re.compile(r"(window|window_size|chunk_size|chunk_length|index_topk|original_max_position_embeddings)$")
 """Numbers of a configuration beyond which tokens no longer see each other, or see each other differently."""
@@ -132,7 +131,7 @@ class Forward:
 
     def checked(self, logits: Rows) -> Rows:
         """Return ``logits``, ``[n, V]``, with their check: where a row is NaN who reads them raises :class:`ModelError`."""
-        return replace(logits, check=AnswerCheck(logits.matrix.amax(-1).isfinite(), logits.places, self._no_numbers))
+        return logits.checked(self._no_numbers)
 
     def _no_numbers(self) -> ModelError:
         return ModelError(

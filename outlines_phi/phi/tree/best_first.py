@@ -1,7 +1,5 @@
 """Best-first search on token trees: enumeration (theory.md, section 5.2), ahead of walks too, and the mode (section 9)."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from bisect import insort

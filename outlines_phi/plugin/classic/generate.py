@@ -189,7 +189,7 @@ def _generator(
 
 def _member(members: Any, written: str) -> Any:
     value = loads(written)
-    return value if isinstance(value, dict) else members(value)
+    return value if isinstance(value, dict) and all(one.value != value for one in members) else members(value)
 
 
 def _until(pieces: Pieces, stops: Sequence[str]) -> Pieces:

@@ -72,6 +72,7 @@ member_of_enum = getattr(enum, "member", lambda value: value)
 class Tool(Enum):
     SWITCH = member_of_enum(functools.partial(switch))
     NONE = "none"
+    SOME = {"on": 1}
 
 
 BUILDER = SchemaBuilder()
@@ -143,7 +144,8 @@ def test_what_is_written_for_an_enum(model: PhiTransformers) -> None:
         assert "".join(generator.stream(MONDAY, seed=1)) in texts
         assert pickle.loads(pickle.dumps(generator.reader))(texts[0]) is Colour.RED
     tool = generate.json(model, Tool)
-    assert (tool.reader('"none"'), tool.reader('{"on":true}')) == (Tool.NONE, {"on": True})
+    assert (tool.reader('"none"'), tool.reader('{"on":false}')) == (Tool.NONE, {"on": False})
+    assert tool.reader('{"on":1}') is Tool.SOME
 
 
 def test_the_whitespace_pattern_is_used(model: PhiTransformers) -> None:
