@@ -122,8 +122,9 @@ class Answering(WrappedModel):
         roots, extend = trees.roots, trees.extend
 
         def answered(answer: Evaluation, sound: bool) -> Evaluation:
-            matrix, places = answer.rows.whole().repeat_interleave(2, 0), range(1, 2 * len(answer.nodes), 2)
-            check = AnswerCheck(torch.full((len(matrix),), sound), places, lambda: ModelError("spoiled"))
+            n = len(answer.nodes)
+            matrix, places = answer.rows.unchecked(range(n)).repeat_interleave(2, 0), range(1, 2 * n, 2)
+            check = AnswerCheck(torch.full((2 * n,), sound), places, lambda: ModelError("spoiled"))
             return replace(answer, rows=Rows(matrix, places, check))
 
         trees.roots = lambda *pairs: answered(roots(*pairs), True)  # type: ignore[method-assign]
