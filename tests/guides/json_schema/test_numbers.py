@@ -417,7 +417,7 @@ def test_what_json_writes_is_read(options: Any) -> None:
 def test_the_step_is_that_of_the_first_lines_of_the_document() -> None:
     first = '[{"a": [\n  1\n], "b": 2}, '
     assert ANY.accepts((first + "[\n  3\n]]").encode()) and not ANY.accepts((first + "[\n    3\n]]").encode())
-    assert ANY.accepts(b'{\n "a": [1, 2],\n "b": [{\n "c": 1\n }]\n}')
+    assert ANY.accepts(b'{\n    "a": [1, 2],\n    "b": [{\n        "c": 1\n    }]\n}')
 
 
 def test_a_chosen_layout_leaves_one_way() -> None:
