@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import ClassVar, final
 
 import numpy as np
@@ -116,10 +115,11 @@ class BigramEstimate(Estimate):
                 new[key] = place
 
         def space(budget: int) -> StateSpace:
+            depth = 1 << (budget - 1).bit_length()  # one for neighbouring budgets
             return run.table.keep(
-                ("dp-bigram", phi.states, budget),
+                ("dp-bigram", phi.states, depth),
                 run.table.start,
-                lambda: StateSpace(run.table.guide, phi.states, budget),
+                lambda: StateSpace(run.table.guide, phi.states, depth),
                 lambda space: sum(row.targets.nbytes for row in space.rows.values()) + space.partition.class_of.nbytes,
             )
 
@@ -281,8 +281,10 @@ def explore(guide: Guide, limit: int, depth: int | None = None) -> dict[int, Row
     Of texts of ``depth`` tokens at most: a machine may have ever more states behind.
     """
     rows: dict[int, Row] = {}
-    level, steps = [guide.start], count()
-    while level and next(steps) != depth and (not rows or len(rows) + len(level) <= limit):
+    level = [guide.start]
+    for _ in range(min(limit, depth or limit)):  # each level has a state
+        if not level or (rows and len(rows) + len(level) > limit):
+            break
         rows.update((state, guide.row(state)) for state in level)
         below = np.unique(np.concatenate([rows[state].targets for state in level])).tolist()
         level = [s for s in below if s not in (DEAD, DONE) and s not in rows and guide.min_tokens(s) < UNREACHABLE]

@@ -131,12 +131,11 @@ class Forward:
 
     def checked(self, logits: Rows) -> Rows:
         """Return ``logits``, ``[n, V]``, with their check: where a row is NaN who reads them raises :class:`ModelError`."""
-        return logits.checked(self._no_numbers)
-
-    def _no_numbers(self) -> ModelError:
-        return ModelError(
-            f"The model answered NaN, +inf or only -inf in {self.hf_model.dtype}; load it in torch.float32 or "
-            "torch.bfloat16, or with attn_implementation='eager', and check its weights."
+        return logits.checked(
+            lambda: ModelError(
+                f"The model answered NaN, +inf or only -inf in {self.hf_model.dtype}; load it in torch.float32 or "
+                "torch.bfloat16, or with attn_implementation='eager', and check its weights."
+            )
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, final
 from torch import Tensor
 
 from ...errors import ModelError
-from ...numerics.distributions import AnswerCheck, Rows
+from ...numerics.distributions import Rows
 from ..sequences import ForestTrees
 
 
@@ -176,7 +176,7 @@ class SessionTrees(ForestTrees):
             )
         self._tips.update((node, each.key) for node, each in zip(nodes, asked, strict=True) if each.stays)
         self._count(nodes, asked, cached)
-        return Rows(rows, range(len(rows)), AnswerCheck(rows.amax(-1).isfinite(), range(len(rows)), _no_numbers))
+        return Rows.all(rows).checked(_no_numbers)
 
     def compact(self, keep: Sequence[int]) -> None:
         super().compact(keep)
