@@ -148,8 +148,7 @@ def test_the_page_of_bans_shows_what_was_kept(results: Path, monkeypatch: pytest
     monkeypatch.setattr(ban_page, "PAGE", marked(results, "bans"))
     monkeypatch.setattr(ban_page, "PICTURE", results / "bans.png")
     ban_page.main()
-    text = rewritten(ban_page.PAGE)
-    assert all(f"| {method} |" in text for method in ban_page.METHODS)
+    assert all(f"| {method} |" in rewritten(ban_page.PAGE) for method in ban_page.METHODS)
     assert ban_page.PICTURE.read_bytes().startswith(b"\x89PNG")
 
 

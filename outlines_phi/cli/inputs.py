@@ -319,7 +319,12 @@ def read_prompt(value: Any, column: str, fault: str) -> Prompt | UnsupportedErro
     match value:
         case str():
             return value
-        case [_, *_] if all(map(_is_message, value)):
+        case [_, *_] if all(
+            isinstance(message, dict)
+            and isinstance(message.get("role"), str)
+            and isinstance(message.get("content"), str)
+            for message in value
+        ):
             # A column of messages has every key that one of them has.
             return [{key: each for key, each in message.items() if each is not None} for message in value]
     return UnsupportedError(
@@ -342,10 +347,6 @@ def _table(file: Path, source: str, column: str) -> Iterator[tuple[Row, Prompt |
         )
     for number, row in enumerate(table.to_pylist()):
         yield row, read_prompt(row[column], column, f"Row {number} of {source} has no prompt: {row[column]!r:.80}.")
-
-
-def _is_message(message: Any) -> bool:
-    return isinstance(message, dict) and all(isinstance(message.get(name), str) for name in ("role", "content"))
 
 
 def read_text(path: Path, given: str, expected: str) -> str:

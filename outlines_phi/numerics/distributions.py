@@ -127,12 +127,12 @@ def block_sums(weights: Tensor) -> Tensor:
 
 
 def _sums(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``log S`` of each row of ``scores``, and the masses of its blocks, which add up to 1 but for rounding."""
-    q = scores.softmax(-1)  # in place of exp: half the time on a CPU
+    """Return ``log S`` of each row of ``scores``, NaN where one is NaN or +inf, and the masses of its blocks, which add up to 1."""
+    q, top = scores.softmax(-1), scores.amax(-1).double()  # softmax in place of exp: half the time on a CPU
     masses = block_sums(q)
     # softmax has divided by its own sum, which the largest element still knows; what the division left is summed in float64.
-    log_s = scores.amax(-1).double() - q.amax(-1).double().log() + masses.sum(-1).log()
-    return log_s.nan_to_num(nan=-math.inf, neginf=-math.inf), masses.nan_to_num(nan=0.0)
+    log_s = top - q.amax(-1).double().log() + masses.sum(-1).log()
+    return log_s.masked_fill_(top.isneginf(), -math.inf), masses.nan_to_num(nan=0.0)
 
 
 def draw_ahead(scores: Tensor, uniforms: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
+from ..errors import ModelError
 from ..lm.model import LanguageModel, TokenTrees, between_calls
 from ..numerics.distributions import Rows
 
@@ -142,14 +143,14 @@ class Branches:
         between_calls()
         parents, tokens = [parent for parent, _ in pairs], [token for _, token in pairs]
         if self.planted:
-            return self.trees.extend(parents, tokens).rows, 0
+            return _checked(self.trees.extend(parents, tokens).rows), 0
         evaluation, self.planted = self.trees.roots(parents, tokens), True
-        prompts = len(evaluation.nodes) - len(pairs)
-        kept = evaluation.rows[:prompts]
+        rows, prompts = _checked(evaluation.rows), len(evaluation.nodes) - len(pairs)
+        kept = rows[:prompts]
         # A part alone would hold the memory of the whole.
         kept = kept.of(kept.each()) if pairs else kept
         self._prompts = Rows(kept.matrix, kept.within(self.roots), kept.check)
-        return evaluation.rows, prompts
+        return rows, prompts
 
     def compact(self, nodes: Iterable[int]) -> None:
         """Give back the memory of every node that is neither in ``nodes`` nor above one of these."""
@@ -163,3 +164,16 @@ class Branches:
         if outweighed:
             self.compact(nodes)
         return outweighed
+
+
+def _checked(answer: Rows) -> Rows:
+    """Return a model's answer with a check: that of its trees, which know a remedy, or this one."""
+    return (
+        answer
+        if answer.check
+        else answer.checked(
+            lambda: ModelError(
+                "Return logits below +inf, one of them finite. The model answered NaN, +inf or only -inf."
+            )
+        )
+    )

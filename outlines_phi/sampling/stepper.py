@@ -371,6 +371,10 @@ class Stepper:
         """
         furthest, width = 0, 3 + self._columns_beside
         for walk, (kept, log_s, *account) in zip(step.walks, accounts, strict=False):
+            if not log_s < math.inf:
+                raise UnsupportedError(
+                    "Return numbers from log_h(), -inf where nothing can be completed. The scores of phi= are NaN or +inf."
+                )
             accepted = int(kept)
             goes_on, allowed = step.rows[accepted] >= 0, log_s > -math.inf
             # Without a distribution, or anything in it, there is no further token to draw.

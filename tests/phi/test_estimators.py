@@ -41,6 +41,7 @@ from tests.phi.walks import (
     true_phi,
     with_part,
 )
+from tests.refusals import refused
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 
@@ -93,9 +94,15 @@ class Nested(ByteMachine[tuple[int, bool]]):
 
 
 def test_states_are_explored_as_far_as_the_budget_goes() -> None:
-    guide = MachineGuide(Nested(), VOCABULARY)
-    found = [len(dp_bigram.explore(guide, 2_048, depth)) for depth in (1, 3, 5)]
+    found = [len(dp_bigram.explore(MachineGuide(Nested(), VOCABULARY), 2_048, depth)) for depth in (1, 3, 5)]
     assert found[0] == 1 and found == sorted(found) and found[-1] < 30
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_scores_that_are_no_numbers_are_refused(value: float) -> None:
+    flat = {"log_h": lambda _, log_p, table, state, left: log_p.new_full((table.partition(state).size,), value)}
+    phi = type("Flat", (StepPhi,), flat)()
+    refused("log_h.*NaN or .inf", sample, phi, LANGUAGES[0].request(4, seed=1), error=UnsupportedError)
 
 
 def test_without_a_floor_mass_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

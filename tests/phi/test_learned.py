@@ -300,8 +300,7 @@ def test_what_is_learned_helps(language: Language) -> None:
 
 
 def test_rounds_double_and_learning_costs_no_model_call() -> None:
-    phi = LearnedPhi()
-    assert [phi.rounds(n) for n in (1, 8, 16, 50)] == [[1], [8], [8, 8], [8, 8, 16, 18]]
+    assert [LearnedPhi().rounds(n) for n in (1, 8, 16, 50)] == [[1], [8], [8, 8], [8, 8, 16, 18]]
     assert LocalPhi().rounds(50) == (50,)
     # Walks of one round evaluate what masked ones do: each prefix once.
     (draws,) = sample(LearnedPhi(), LATE.request(8, seed=1))

@@ -344,8 +344,7 @@ class TestMode:
 @pytest.mark.parametrize("door", ["probabilities", "mode"])
 def test_seconds_end_a_search(door: str, fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every look at the clock takes a second."""
-    time = iter(range(10**6))
-    monkeypatch.setattr(watch, "now", lambda: float(next(time)))
+    monkeypatch.setattr(watch, "now", map(float, range(10**6)).__next__)
     generator = Generator(fresh, regex("[a-z ]{9,12}"))
     caught = refused(
         "its 3 s were over", getattr(generator, door), "Story: Aria is a ", effort=Effort(seconds=3), error=BudgetError

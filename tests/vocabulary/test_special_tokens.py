@@ -23,8 +23,7 @@ def test_spellings_are_no_text_and_tell_the_name(name: str) -> None:
 
 
 def test_spellings_are_prefix_free() -> None:
-    names = ["<t>", "<t>>", "<[1]>", "<[12]>", "t", ""]
-    texts = [spelling(name) for name in names]
+    texts = [spelling(name) for name in ["<t>", "<t>>", "<[1]>", "<[12]>", "t", ""]]
     assert not any(one != other and other.startswith(one) for one in texts for other in texts)
 
 

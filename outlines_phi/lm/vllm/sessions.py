@@ -176,7 +176,11 @@ class SessionTrees(ForestTrees):
             )
         self._tips.update((node, each.key) for node, each in zip(nodes, asked, strict=True) if each.stays)
         self._count(nodes, asked, cached)
-        return Rows.all(rows).checked(_no_numbers)
+        return Rows.all(rows).checked(
+            lambda: ModelError(
+                "Load the model with dtype='float32' or 'bfloat16', and check its weights. It answered NaN or inf."
+            )
+        )
 
     def compact(self, keep: Sequence[int]) -> None:
         super().compact(keep)
@@ -212,9 +216,3 @@ class SessionTrees(ForestTrees):
             generated = min(read, int(self._forest.depth[node]))
             self.counts.tokens += generated
             self.counts.prompt_tokens += read - generated
-
-
-def _no_numbers() -> ModelError:
-    return ModelError(
-        "Load the model with dtype='float32' or 'bfloat16', and check its weights. It answered NaN or inf."
-    )

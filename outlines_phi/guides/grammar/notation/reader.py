@@ -82,7 +82,8 @@ def write_templates_out(definitions: dict[str, Any], source: Source) -> None:
         known = templates.get(template)
         if known is None or len(known.params) != len(arguments):
             raise source.error(f"rule {template!r} has another number of parameters than it is given here", template)
-        key = f"{template}{{{','.join(map(_argument, arguments))}}}"
+        shown = ("..".join(map(str, each.children)) if isinstance(each, Tree) else str(each.name) for each in arguments)
+        key = f"{template}{{{','.join(shown)}}}"
         if key not in parents:
             parents[key] = template, owner
             written += len(key) + _size(known.tree)
@@ -163,10 +164,6 @@ def _too_large(key: str, parents: Mapping[str, tuple[str, str]], source: Source)
         "the arguments that it has, or make a rule of it",
         template,
     )
-
-
-def _argument(value: Any) -> str:
-    return "..".join(map(str, value.children)) if isinstance(value, Tree) else str(value.name)
 
 
 def _size(tree: Tree[Any]) -> int:
