@@ -99,6 +99,7 @@ class JSONGuide(PlaceGuide):
         self._bytes = [byte for byte in LIKELY if byte in single]
         self._walker = Walker(machine, self._forest)
         self._sizes: dict[int, int] = {}
+        self._masked = set[int]()
 
     @classmethod
     def of(
@@ -147,9 +148,11 @@ class JSONGuide(PlaceGuide):
     def mask(self, state: int) -> NDArray[np.uint32]:
         """See :meth:`Guide.mask`: by the compiled walk, where it is there and tells."""
         with self._lock:
-            return self._mask(state).copy()
+            if state in self._masked:
+                return self._kept_mask(state).copy()
+            self._masked.add(state)
+            return self._mask(state)
 
-    @kept_of_states  # in free text before a value, the same for long
     def _mask(self, state: int) -> NDArray[np.uint32]:
         found = None if state < FIRST else self._walker.mask(self._place(state))
         if found is None:
@@ -158,6 +161,9 @@ class JSONGuide(PlaceGuide):
             eos = self.vocabulary.eos_ids[0]
             found[eos >> 5] |= np.uint32(1 << (eos & 31))
         return found
+
+    # From the second time on: most states are met once, and what is kept in new pages takes as long as the walk.
+    _kept_mask = kept_of_states(_mask)
 
     def live_classes(self, state: int, remaining: int) -> NDArray[np.bool_]:
         """See :meth:`Guide.live_classes`: tokens are counted only where there are fewer of them left than bytes to the end."""

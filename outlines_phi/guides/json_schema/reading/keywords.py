@@ -228,13 +228,8 @@ def _additional_items(place: Place) -> Formula:
 
 
 def _contains(place: Place) -> Formula:
-    least = place.count("minContains") if "minContains" in place.schema else 1
-    most = place.count("maxContains") if "maxContains" in place.schema else None
-    return arrays(counted=(Counted(0, place.below("contains"), least, most),))
-
-
-def _unique(place: Place) -> Formula:
-    return arrays(unique=f"{place.pointer}/uniqueItems") if place.flag("uniqueItems") else TRUE
+    least, most = (place.count(name) if name in place.schema else None for name in ("minContains", "maxContains"))
+    return arrays(counted=(Counted(0, place.below("contains"), 1 if least is None else least, most),))
 
 
 def _required(place: Place) -> Formula:
@@ -250,15 +245,6 @@ def _properties(place: Place) -> Formula:
     place.in_order(place.mapping("properties"), "properties")
     others = _other_members(place, FALSE) if place.closed and _OPENING.isdisjoint(place.schema) else TRUE
     return both(*(member(name, value) for name, value in place.named("properties")), others)
-
-
-def _pattern_properties(place: Place) -> Formula:
-    return both(
-        *(
-            objects(every=(Some(frozenset(), place.matching(pattern, "patternProperties", pattern), value),))
-            for pattern, value in place.named("patternProperties")
-        )
-    )
 
 
 def _other_members(place: Place, value: Formula) -> Formula:
@@ -346,13 +332,20 @@ KEYWORDS: Mapping[str, Keyword] = {
     "minItems": Keyword(lambda place: arrays(least=place.count("minItems"))),
     "maxItems": Keyword(lambda place: arrays(most=place.count("maxItems"))),
     "uniqueItems": Keyword(
-        _unique,
+        lambda place: arrays(unique=f"{place.pointer}/uniqueItems") if place.flag("uniqueItems") else TRUE,
         fate="enforced; refused where it must be false (`not`, `oneOf`, `if`), and where items must hold arrays of its own kind",
     ),
     "unevaluatedItems": Keyword(unevaluated_items, FROM_2019),
     "properties": Keyword(_properties),
     "required": Keyword(_required),
-    "patternProperties": Keyword(_pattern_properties),
+    "patternProperties": Keyword(
+        lambda place: both(
+            *(
+                objects(every=(Some(frozenset(), place.matching(pattern, "patternProperties", pattern), value),))
+                for pattern, value in place.named("patternProperties")
+            )
+        )
+    ),
     "additionalProperties": Keyword(lambda place: _other_members(place, place.below("additionalProperties"))),
     "propertyNames": Keyword(lambda place: Names(place.below("propertyNames")), FROM_6),
     "minProperties": Keyword(lambda place: objects(least=place.count("minProperties"))),
