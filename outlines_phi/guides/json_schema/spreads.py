@@ -102,7 +102,9 @@ class TriePart:
     """
 
     def __init__(self, trie: Trie, characters: NDArray[np.integer]) -> None:
-        self._characters, self._kept = characters[trie.node_of], list[NDArray[np.uint32]]()
+        of_token, self._kept = characters[trie.node_of], list[NDArray[np.uint32]]()
+        self._characters = np.full(-(-len(of_token) // 32) * 32, UNBOUNDED, np.int32)
+        self._characters[: len(of_token)] = np.where(of_token > 0, of_token, UNBOUNDED)
         needed = trie.is_end & (characters == 0)
         for start, end in reversed([*pairwise(trie.levels.tolist())][1:]):
             needed[trie.parent[start:end][needed[start:end]]] = True
@@ -125,9 +127,7 @@ class TriePart:
 
     def add_word(self, longest: int) -> None:
         """Make the packed mask of the tokens of at most so many characters."""
-        bits = np.zeros(-(-len(self._characters) // 32) * 32, dtype=bool)
-        bits[: len(self._characters)] = (self._characters > 0) & (self._characters <= longest)
-        self._kept.append(np.packbits(bits, bitorder="little").view(np.uint32))
+        self._kept.append(np.packbits(self._characters <= longest, bitorder="little").view(np.uint32))
         self._tables[-1][longest] = self._kept[-1].ctypes.data
 
 
