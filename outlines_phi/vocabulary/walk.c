@@ -357,40 +357,39 @@ static int read_vector(Spread *s, int32_t *vector, int byte) {
   return (*known - 1) & 3;
 }
 
-/* The same of one automaton, or states side by side as one, tokens of which are marked. */
-static int mark_children(Spread *s, const Part *part, const int32_t *item, int32_t *next) {
-  int written = 0, single = s->alongside == 1;
-  for (int child = part->first[item[0]]; child < part->first[item[0] + 1]; child++) {
-    next[2] = item[2];
+/* The same of one automaton, or states side by side as one, tokens of which are marked: depth first, which writes no levels. */
+static void mark_below(Spread *s, const Part *part, int node, int characters, int32_t state) {
+  int single = s->vectors < 0, end = part->first[node + 1];
+  for (int child = part->first[node]; child < end && !s->full; child++) {
+    int32_t after = state;
     int byte = part->byte[child];
-    int how = single ? read_byte(s->automata, next + 2, byte, item[1]) : read_vector(s, next + 2, byte);
+    int how = single ? read_byte(s->automata, &after, byte, characters) : read_vector(s, &after, byte);
     if (how == DIES) continue;
     if (how == CLOSES) {
-      if (s->count == s->forest->most) { s->full = 1; return 0; }
+      if (s->full |= s->count == s->forest->most) return;
       s->forest->node[s->count] = part->node[child];
-      s->forest->group[s->count++] = single ? 0 : next[2];
+      s->forest->group[s->count++] = single ? 0 : after;
       continue;
     }
-    next[0] = child, next[1] = item[1] + (how == COMPLETES);
     int token = part->token[child];
     if (token >= 0) s->mask[token >> 5] |= 1u << (token & 31);
     else if (token == -2) mark((Walk *)s->forest->walk, part->node[child]);
-    if (part->first[child] < part->first[child + 1]) next += 3, written++;
+    if (part->first[child] < part->first[child + 1]) mark_below(s, part, child, characters + (how == COMPLETES), after);
   }
-  return written;
 }
 
 /* Read the trie below some nodes, level by level: what is read lies in the order of the memory. */
 static int descend(Spread *s, const Part *part, const int64_t *nodes, int count) {
   const Forest *f = s->forest;
-  int as_one = s->mask && (s->alongside == 1 || s->vectors >= 0), width = (as_one ? 1 : s->alongside) + 2;
-  int32_t *here = f->level, *next = here + (int64_t)width * f->widest;
+  int as_one = s->mask && (s->alongside == 1 || s->vectors >= 0), width = s->alongside + 2;
+  int32_t starts[ALONGSIDE], *here = f->level, *next = here + (int64_t)width * f->widest;
+  for (int i = 0; i < s->alongside; i++) starts[i] = s->automata[i].start;
+  if (s->mask && s->vectors >= 0) starts[0] = vector_of(s, starts);
+  for (int k = 0; k < count && as_one; k++) mark_below(s, part, (int)nodes[k], 0, starts[0]);
+  if (as_one) count = 0;
   if (count > f->widest) return -1;
   for (int k = 0; k < count; k++) {
     here[width * k] = (int32_t)nodes[k], here[width * k + 1] = 0;
-    int32_t starts[ALONGSIDE];
-    for (int i = 0; i < s->alongside; i++) starts[i] = s->automata[i].start;
-    if (as_one && s->alongside > 1) starts[0] = vector_of(s, starts);
     memcpy(here + width * k + 2, starts, (width - 2) * sizeof(int32_t));
   }
   while (count && !s->full) {
@@ -398,7 +397,7 @@ static int descend(Spread *s, const Part *part, const int64_t *nodes, int count)
     for (int k = 0; k < count && !s->full; k++) {
       int node = here[width * k];
       if (made > f->widest - part->first[node + 1] + part->first[node]) return -1;
-      made += (as_one ? mark_children : read_children)(s, part, here + width * k, next + width * made);
+      made += read_children(s, part, here + width * k, next + width * made);
     }
     int32_t *other = here;
     here = next, next = other, count = made;
