@@ -138,17 +138,17 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
         raise UnsupportedError("Give phi='local' to stream a masked text. vLLM does not stream in an application.")
 
     def _prompt_ids(self, model_input: Any, *, thinking: bool = False) -> tuple[int, ...]:
-        try:
-            with reading(model_input):
+        with reading(model_input):
+            try:
                 prompt = self.type_adapter.format_input(model_input)
                 if isinstance(prompt, str):
                     return tuple(self.model._preprocess_cmpl_one(prompt)["prompt_token_ids"])
                 said = {"enable_thinking": True} if thinking else None
                 return tuple(self.model._preprocess_chat_one(prompt, chat_template_kwargs=said)["prompt_token_ids"])
-        except VLLMValidationError as error:
-            raise ModelError(
-                f"Shorten the prompt, or give a larger max_model_len= to LLM. vLLM does not take it: {error}"
-            ) from error
+            except VLLMValidationError as error:
+                raise ModelError(
+                    f"Shorten the prompt, or give a larger max_model_len= to LLM. vLLM does not take it: {error}"
+                ) from error
 
 
 def with_params_read(call: Call) -> Call:
