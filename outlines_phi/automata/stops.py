@@ -252,6 +252,7 @@ class Thoughts:
     ``texts``: The texts of thoughts.
     ``begin``, ``opening``: The marker in front of a thought, and what a thought may begin with that is not a part of it.
     ``max_tokens``, ``scope``: The most tokens of one, and what the distribution is of.
+    ``room``: The tokens that the longest thought takes beyond those of the shortest, its markers byte by byte.
     ``stops``: The match of the answers, where strings stop them.
     """
 
@@ -260,13 +261,8 @@ class Thoughts:
     opening: bytes
     max_tokens: int
     scope: Scope
+    room: int
     stops: StoppedTexts | None = None
-
-    @property
-    def most(self) -> int:
-        """The most tokens of a thought with its markers, at most one for each byte of these."""
-        markers = (self.begin, *self.texts.strings)
-        return self.max_tokens + sum(len(one) for one in markers if not one.startswith(MARK))
 
     def split(self, written: bytes) -> tuple[int, int, int]:
         """Return the begin and the end of the thought in a text, as far as it is certain, and the begin of its answer: -1 for not

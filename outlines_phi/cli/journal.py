@@ -201,8 +201,8 @@ def _check_header(header: Record, path: object) -> None:
 
 def _foreign(path: object) -> UnsupportedError:
     return UnsupportedError(
-        f"Give another file, or --overwrite to replace it: {path} was not written by outlines-phi generate, its first line is not "
-        f"that of a file of {FORMAT}."
+        f"Give another file, or replace this one by `outlines-phi generate --overwrite`: {path} was not written by outlines-phi "
+        f"generate, its first line is not that of a file of {FORMAT}."
     )
 
 

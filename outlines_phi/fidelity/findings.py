@@ -411,8 +411,7 @@ def _noise(target: Mapping[Outcome, float], n: int, repeats: int, seed: int) -> 
     """Return ``[repeats]``: the TV to ``target`` of as many samples of ``n`` draws."""
     p = np.array(list(target.values()))
     p = p / p.sum()
-    draws = np.random.default_rng(seed).multinomial(n, p, size=repeats) / n
-    return np.abs(draws - p).sum(axis=1) / 2
+    return np.abs(np.random.default_rng(seed).multinomial(n, p, size=repeats) / n - p).sum(axis=1) / 2
 
 
 Reader = Callable[[str], Mapping[str, Hashable]]

@@ -140,8 +140,7 @@ class Guide(ABC):
 
     def least_budget(self, state: int) -> int:
         """Return the least length limit from ``state``: ``min_tokens``, and room for a thought of the most tokens."""
-        room = 0 if self.thoughts is None or not self.in_thought(state) else self.thoughts.most
-        return self.min_tokens(state) + room
+        return self.min_tokens(state) + (self.thoughts.room if self.thoughts and self.in_thought(state) else 0)
 
     def state(self, place: Any) -> int:
         """Return the state of a place of :attr:`machine`."""

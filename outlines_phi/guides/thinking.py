@@ -201,9 +201,11 @@ class ThinkingGuide(Guide):
         opening = b"" if begin or form.begin is not None else form.partner.encode()
         texts, stops = ThoughtTexts(begin, end, self.strings), answer.match
         assert stops is None or isinstance(stops, StoppedTexts)
-        self.match = self.thoughts = Thoughts(texts, begin, opening, form.max_tokens, form.scope, stops)
         behind = Joined((ByteAutomaton.of_texts([begin]), texts), frozenset([0]), (frozenset([1]), frozenset([END])))
         self._walk, self.blocks = MachineGuide(behind, self.vocabulary), answer.blocks
+        longest = form.max_tokens + sum(1 if one.startswith(MARK) else len(one) for one in (begin, end))
+        room = longest + 1 - self._walk.min_tokens(self._walk.start)
+        self.match = self.thoughts = Thoughts(texts, begin, opening, form.max_tokens, form.scope, room, stops)
         self._open = self._state(texts.opened, 0)
         self.start = self._numbered(self._walk.start, -1) if begin else self._open
         self.row(self.start)

@@ -411,8 +411,7 @@ def test_few_effective_draws_and_failures_are_said() -> None:
     assert any("worth fewer than 30" in warning for warning in report.warnings) and not report.pooled.distortions
     assert "Warning: " in str(report) and "**Warning.**" in report.to_markdown()
     language = LANGUAGES[0]
-    settings = language.settings(top_k=6)
-    report = audited([many(language, top_k=6)[:500]], settings=settings)
+    report = audited([many(language, top_k=6)[:500]], settings=language.settings(top_k=6))
     failures = report.pooled.bias.failures
     assert failures > 0 and sum(loss.failures for loss in report.pooled.steps) == failures
     assert any("top_k=6" in warning and f"{failures} draws" in warning for warning in report.warnings)

@@ -387,8 +387,7 @@ def client_of(
     """Return a client of a server of a language model; ``options`` are those of the engine, ``configured`` of its configuration."""
     monkeypatch.setattr(sys.modules[vllm.PhiAttempts.__module__], "vocabulary_of", lambda model: vocabulary)
     config = configuration(len(vocabulary), vocabulary.eos_ids[0], context, **(configured or {}))
-    room = options.get("room", 8)
-    given = (torch.device("cpu"), False) if runner == "V1" else (slots(room, context),)
+    given = (torch.device("cpu"), False) if runner == "V1" else (slots(options.get("room", 8), context),)
     processor = vllm.PhiAttempts(config, *given)
 
     def logits(contexts: list[tuple[int, ...]]) -> torch.Tensor:

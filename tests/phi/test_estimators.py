@@ -338,8 +338,7 @@ class TestBigram:
             assert draws[0].counts.prompt_tokens == sum(map(len, set(prompts)))
 
     def test_a_budget_of_one_token_asks_for_nothing(self) -> None:
-        language = Language("empty", "a?", 1, seed=3)
-        (draws,) = sample(BigramDPPhi(), language.request(3, seed=1))
+        (draws,) = sample(BigramDPPhi(), Language("empty", "a?", 1, seed=3).request(3, seed=1))
         assert ids(draws) == [(EOS_ID,)] * 3 and draws.counts.tokens == 0
 
 

@@ -227,8 +227,7 @@ def test_in_free_text_they_are_those_of_transformers(model: PhiTransformers) -> 
 def test_no_draw_goes_on_behind_one(model: PhiTransformers, output_type: Any, name: str) -> None:
     strings = (" on", "a", "ing ") if output_type is None or isinstance(output_type, Regex) else ("\n", " ", "t")
     options = {"max_new_tokens": 24, "seed": 2, "phi": "local", name: strings, "temperature": 1.5}
-    ban = {"banned_phrases": ["it is"]} if output_type is None else {}
-    generator = Generator(model, output_type, **ban)
+    generator = Generator(model, output_type, banned_phrases=["it is"] if output_type is None else None)
     draws = generator.sample(SUNDAY, 40, **options)
     cut = {True: 0, False: 0}
     for draw in draws:
@@ -264,8 +263,8 @@ def test_values_are_read_without_them(model: PhiTransformers) -> None:
     options = {"seed": 1, "max_new_tokens": 20, "phi": "local"}
     draws = generator.sample('{"a": 1}\n{"a": 2}\n', 30, **options)
     assert all(isinstance(draw.value, Record) and json.loads(draw.member or draw.text) for draw in draws)
-    named = Generator(model, Record, stop=["}"])(SUNDAY, **options)  # a member ends with it
-    assert Record.model_validate_json(named)
+    # A member ends with it.
+    assert Record.model_validate_json(Generator(model, Record, stop=["}"])(SUNDAY, **options))
 
 
 def test_the_name_of_a_special_token(model: PhiTransformers) -> None:

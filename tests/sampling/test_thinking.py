@@ -289,6 +289,14 @@ def test_weights_are_unbiased(language: Thoughts) -> None:
     assert unbiased(masked, sum(language.joint.values())) and correct(masked, language.conditioned)
 
 
+@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+def test_the_least_budget_has_room_for_the_shortest_answer_behind_each_thought(language: Thoughts) -> None:
+    lengths = [[len(y) for y in language.joint if language.thought(y) == thought] for thought in language.free]
+    error = refused("is too small", language.sample, "exact", 1, max_new_tokens=1, error=EmptyLanguageError).value
+    # Distances of a grammar are upper bounds.
+    assert error.least_budget - max(map(min, filter(None, lengths))) in ((0, 1) if language.answer else (0,))
+
+
 POLICIES: dict[str, tuple[object, dict[str, Any]]] = {
     "auto": (AutoPhi(), {}),
     "candidates": (AutoPhi(share=0), {}),

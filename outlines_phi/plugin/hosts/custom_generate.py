@@ -211,6 +211,8 @@ def custom_generate(
     table = call.table(session.compiled)
     prompts = prompts_of(input_ids, **prepared)
     pad = config.pad_token_id if config.pad_token_id is not None else table.vocabulary.eos_ids[0]
+    if not prompts:
+        raise UnsupportedError("Give input_ids of a row or more. There is none to go on from.")
     copies, draws = Counter(prompts), None
     if call.searched:
         found: Sequence[Any] = session.rank(list(copies), table, replace(options, n=1), options.n, **call.limits)

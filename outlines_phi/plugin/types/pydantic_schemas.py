@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from decimal import Decimal
 from enum import EnumMeta
@@ -217,6 +218,9 @@ class PydanticSchema(GenerateJsonSchema):
 
     # Containers of values.
 
+    def field_is_present(self, field: Any) -> bool:
+        return field.get("init", True) and super().field_is_present(field)  # a dataclass's own is not read
+
     def field_is_required(self, field: Any, total: bool) -> bool:
         inner = field["schema"]  # whose default is written where pydantic would look at it
         validated = inner.get("validate_default", self._config.validate_default)
@@ -377,11 +381,9 @@ def _read_back(schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
     validator = SchemaValidator({key: value for key, value in schema.items() if key != "ref"})
     given, kept = found.get("enum", [found.get("const")]), []
     for value in given:
-        try:
+        with suppress(ValidationError):
             validator.validate_json(json.dumps(value))
             kept.append(value)
-        except ValidationError:
-            continue
     if kept:
         return {**found, "enum": kept} if len(kept) < len(given) else found
     return refused(

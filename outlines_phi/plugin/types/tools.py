@@ -315,8 +315,7 @@ class Tools(TypedTerm):
             replace(each, p=each.p * middle, lo=each.lo * low, hi=min(1.0, each.hi * high)) for each in found.entries
         ]
         none = Probability(value=None, p=1 - middle, lo=1 - high, hi=1 - low, texts=("(no call)",), spellings=0)
-        entries = sorted((*calls, none), key=lambda entry: -entry.p)
-        return replace(found, entries=tuple(entries))
+        return replace(found, entries=tuple(sorted((*calls, none), key=lambda entry: -entry.p)))
 
 
 def _read_tool(given: Any) -> _Tool:

@@ -314,6 +314,17 @@ class TestRefusals:
     def test_with_a_sentence(self, hf: tuple[Any, Any], options: dict[str, Any], words: str) -> None:
         refused(words, call, hf, MONDAY, **options, error=(UnsupportedError, VocabularyError, EmptyLanguageError))
 
+    def test_of_no_rows(self, hf: tuple[Any, Any]) -> None:
+        refused(
+            "a row or more",
+            hf[0].generate,
+            torch.zeros((0, 3), dtype=torch.long),
+            custom_generate=custom_generate,
+            vocabulary=hf[1],
+            output_type=ANSWER,
+            max_new_tokens=BUDGET,
+        )
+
     @pytest.mark.parametrize("options", OF_TRANSFORMERS, ids=named)
     def test_by_transformers(self, hf: tuple[Any, Any], options: dict[str, Any]) -> None:
         refused(

@@ -408,6 +408,7 @@ STRANGE: list[tuple[Any, str, str]] = [
         '{"format":"path","const":"1.1.1.1","inner":{"format":"path"}}',
         '{"format":"path","inner":{"type":"string"}}',
     ),
+    (Derived, '{"a":1}', '{"a":1,"b":2}'),
     (
         Named,
         '{"format":"path","inner":{"format":"path"}}',
