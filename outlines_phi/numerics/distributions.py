@@ -248,8 +248,14 @@ class Rows:
         return cls(torch.cat([part.whole() for part in parts]), np.concatenate(numbers).argsort().tolist())
 
     def checked(self, error: Callable[[], Exception]) -> Rows:
-        """Return the rows with their check: who reads them raises ``error()`` where one has NaN, +inf or only -inf."""
-        return Rows(self.matrix, self.places, AnswerCheck(self.matrix.amax(-1).isfinite(), self.places, error))
+        """Return the rows with the check that they have, or this one: who reads them raises ``error()`` where one has NaN, +inf or
+        only -inf.
+        """
+        return Rows(
+            self.matrix,
+            self.places,
+            self.check or AnswerCheck(self.matrix.amax(-1).isfinite(), self.places, error),
+        )
 
     def __len__(self) -> int:
         return len(self.places)

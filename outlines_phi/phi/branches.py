@@ -143,9 +143,9 @@ class Branches:
         between_calls()
         parents, tokens = [parent for parent, _ in pairs], [token for _, token in pairs]
         if self.planted:
-            return _checked(self.trees.extend(parents, tokens).rows), 0
+            return self.trees.extend(parents, tokens).rows.checked(_no_distribution), 0
         evaluation, self.planted = self.trees.roots(parents, tokens), True
-        rows, prompts = _checked(evaluation.rows), len(evaluation.nodes) - len(pairs)
+        rows, prompts = evaluation.rows.checked(_no_distribution), len(evaluation.nodes) - len(pairs)
         kept = rows[:prompts]
         # A part alone would hold the memory of the whole.
         kept = kept.of(kept.each()) if pairs else kept
@@ -166,14 +166,5 @@ class Branches:
         return outweighed
 
 
-def _checked(answer: Rows) -> Rows:
-    """Return a model's answer with a check: that of its trees, which know a remedy, or this one."""
-    return (
-        answer
-        if answer.check
-        else answer.checked(
-            lambda: ModelError(
-                "Return logits below +inf, one of them finite. The model answered NaN, +inf or only -inf."
-            )
-        )
-    )
+def _no_distribution() -> ModelError:
+    return ModelError("Return logits below +inf, one of them finite. The model answered NaN, +inf or only -inf.")
