@@ -252,7 +252,6 @@ class Thoughts:
     ``texts``: The texts of thoughts.
     ``begin``, ``opening``: The marker in front of a thought, and what a thought may begin with that is not a part of it.
     ``max_tokens``, ``scope``: The most tokens of one, and what the distribution is of.
-    ``room``: The tokens that the longest thought takes beyond those of the shortest, its markers byte by byte.
     ``stops``: The match of the answers, where strings stop them.
     """
 
@@ -261,7 +260,6 @@ class Thoughts:
     opening: bytes
     max_tokens: int
     scope: Scope
-    room: int
     stops: StoppedTexts | None = None
 
     def split(self, written: bytes) -> tuple[int, int, int]:

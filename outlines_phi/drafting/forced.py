@@ -110,8 +110,7 @@ class _ForcedText:
 
     def _make(self, state: int, before: tuple[int, ...], spaced: bytes, length: int) -> tuple[int, ...]:
         """Return the tokens of the text after ``state``, where the tokens ``before`` have been written."""
-        last = self._vocabulary.decode(before)[-1:]
-        text, end = self._propose(state, last, spaced, BYTES * (length + 1))
+        text, end = self._propose(state, self._vocabulary.decode(before)[-1:], spaced, BYTES * (length + 1))
         if not text:
             return ()
         tokens = self._tokenize(before, text)

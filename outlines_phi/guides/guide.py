@@ -138,9 +138,16 @@ class Guide(ABC):
         """Return True if ``state`` is inside of a thought before an answer."""
         return False
 
+    def room(self, state: int) -> int:
+        """Return the tokens by which the longest thought from ``state`` and the shortest answer behind it exceed ``min_tokens``."""
+        return 0
+
     def least_budget(self, state: int) -> int:
-        """Return the least length limit from ``state``: ``min_tokens``, and room for a thought of the most tokens."""
-        return self.min_tokens(state) + (self.thoughts.room if self.thoughts and self.in_thought(state) else 0)
+        """Return the least length limit from ``state``: ``min_tokens``, and room for a thought of the most tokens.
+
+        Bans that reach from a thought into its answer aside, which may make that longer.
+        """
+        return self.min_tokens(state) + self.room(state)
 
     def state(self, place: Any) -> int:
         """Return the state of a place of :attr:`machine`."""

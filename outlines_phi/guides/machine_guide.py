@@ -14,7 +14,7 @@ from ..automata.byte_machine import ByteMachine
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..numerics.cache import kept_of_states
 from ..numerics.checks import check_kind
-from ..vocabulary.kernel import StepTables, library
+from ..vocabulary.kernel import DEEPEST, StepTables, library
 from ..vocabulary.trie import Trie
 from ..vocabulary.vocabulary import EOS, NEVER, Partition, Vocabulary, check_vocabulary
 from .guide import DEAD, DONE, UNREACHABLE, Guide, Match, Row
@@ -67,15 +67,14 @@ class Steps:
             places, first = np.unique(unknown // 256, return_index=True)
             for place, asked in zip(places.tolist(), np.split(unknown % 256, first[1:]), strict=True):
                 after = self._machine.steps(self.places[place], asked.tolist())
-                numbered = [0 if one is None else self.number(one) for one in after]
-                self._after[place, asked] = numbered
+                self._after[place, asked] = [0 if one is None else self.number(one) for one in after]
             found = self._after[numbers, bytes]
         return found
 
     def reached(self, trie: Trie, place: Any) -> tuple[NDArray[np.integer], NDArray[np.int32]]:
         """Return the nodes of a trie where tokens end, and the numbers of the places there: compiled, or level by level."""
         start = self.number(place)
-        if (compiled := library()) is None:  # the reference of what is compiled
+        if (compiled := library()) is None or len(trie.levels) > DEEPEST:  # the reference of what is compiled
             levels = trie.walk(start, self.after, lambda _, at: at > 0)
             nodes, at = (np.concatenate(parts) for parts in zip(*levels, strict=True))
             return nodes[trie.is_end[nodes]], at[trie.is_end[nodes]]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, TypeAlias, TypeVar, final
 
 import numpy as np
@@ -201,11 +202,9 @@ class ThinkingGuide(Guide):
         opening = b"" if begin or form.begin is not None else form.partner.encode()
         texts, stops = ThoughtTexts(begin, end, self.strings), answer.match
         assert stops is None or isinstance(stops, StoppedTexts)
+        self.match = self.thoughts = Thoughts(texts, begin, opening, form.max_tokens, form.scope, stops)
         behind = Joined((ByteAutomaton.of_texts([begin]), texts), frozenset([0]), (frozenset([1]), frozenset([END])))
         self._walk, self.blocks = MachineGuide(behind, self.vocabulary), answer.blocks
-        longest = form.max_tokens + sum(1 if one.startswith(MARK) else len(one) for one in (begin, end))
-        room = longest + 1 - self._walk.min_tokens(self._walk.start)
-        self.match = self.thoughts = Thoughts(texts, begin, opening, form.max_tokens, form.scope, room, stops)
         self._open = self._state(texts.opened, 0)
         self.start = self._numbered(self._walk.start, -1) if begin else self._open
         self.row(self.start)
@@ -228,6 +227,27 @@ class ThinkingGuide(Guide):
     @_in_thoughts
     def min_tokens(self, state: int) -> int:
         return self._walk.min_tokens(self._split(state)[0]) - 1 + self.answer.min_tokens(self.answer.start)
+
+    @_in_thoughts
+    def room(self, state: int) -> int:
+        """See :meth:`Guide.room`: markers are written byte by byte, and the last token of one may begin a longer answer."""
+        walked, count = self._split(state)
+        markers = self.match.texts.strings if count >= 0 else (self.match.begin, *self.match.texts.strings)
+        longest = self.form.max_tokens + sum(1 if one.startswith(MARK) else len(one) for one in markers)
+        return longest + 1 - self._walk.min_tokens(walked) + self._longer
+
+    @cached_property
+    def _longer(self) -> int:
+        """The most tokens by which an answer that the last token of a thought begins exceeds the shortest."""
+        (end,), shortest = self.match.texts.strings, self.answer.min_tokens(self.answer.start)
+        rests = {
+            token[last.end() :]
+            for token in (() if end.startswith(MARK) else self.vocabulary.tokens)  # a special token holds nothing else
+            for last in re.finditer(re.escape(end[-1:]), token)
+            if end.endswith(token[: last.end()]) or token[: last.end()].endswith(end)
+        }
+        least = [self.answer.min_tokens(state) for state in map(self._begun, rests) if state != DEAD]
+        return max([shortest, *least]) - shortest
 
     @_in_thoughts
     def describe(self, state: int) -> str:

@@ -82,8 +82,7 @@ def cut(sets: list[CodePoints]) -> tuple[NDArray[np.int32], NDArray[np.int32], l
     packed = np.packbits(inside.reshape(len(sets), len(bounds)), axis=0).T
     number: dict[bytes, int] = {}
     classes = np.array([number.setdefault(row.tobytes(), len(number)) for row in packed], dtype=np.int32)
-    members = [sorted(set(classes[row == 1].tolist())) for row in inside]
-    return bounds, classes, members
+    return bounds, classes, [sorted(set(classes[row == 1].tolist())) for row in inside]
 
 
 @lru_cache(maxsize=64)

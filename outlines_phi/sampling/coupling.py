@@ -61,7 +61,8 @@ def verify(distributions: Distributions, chains: Chains, proposals: Proposals | 
     if proposals is not None:
         keeps = _keeps(distributions, chains, proposals)
         follows[proposals.walks] = chains.uniforms[proposals.walks, :longest] < keeps
-    follows &= torch.arange(longest, device=follows.device) < chains.lengths[:, None]
+    known = distributions.log_s[chains.rows[:, :longest].clamp_min(0)].isfinite()
+    follows &= known & (torch.arange(longest, device=follows.device) < chains.lengths[:, None])
     accepted = follows.long().cumprod(-1).sum(-1)
     here = torch.arange(batch, device=accepted.device)
     last, uniforms, tokens = (each[here, accepted] for each in (chains.rows, chains.uniforms, own_tokens))

@@ -429,8 +429,7 @@ class Population(WeightedSample):
 
     def pick(self, rng: np.random.Generator) -> Draw:
         """Draw one particle in proportion to the weights; its ``log_w`` is ``log Z_hat``, so that ``E[w f] = Phi mu*(f)``."""
-        chosen = self.items[draw(self.weights, rng)]
-        return replace(chosen, log_w=self.log_z, candidates=len(self.log_w), ess=self.ess)
+        return replace(self.items[draw(self.weights, rng)], log_w=self.log_z, candidates=len(self.log_w), ess=self.ess)
 
     def read_by(self, reader: Callable[[str], Any]) -> Population:
         """Return the same particles, whose values ``reader`` makes of their texts."""

@@ -113,8 +113,7 @@ class CommittingWalk:
 
     def _site(self, tree: WindowTree, node: Node) -> Site:
         walk = self.trajectory
-        written = (*walk.tokens[: tree.written], *node.tokens())
-        return Site(walk.row, self._prompt, written, node.state, node.remaining)
+        return Site(walk.row, self._prompt, (*walk.tokens[: tree.written], *node.tokens()), node.state, node.remaining)
 
     def _begin(self, queue: Sequence[int]) -> None:
         """Begin a window at what is committed; its first attempt has drawn ``queue`` already."""

@@ -110,8 +110,7 @@ class Batch:
     def __init__(self, walks: Sequence[Trajectory], request: Request) -> None:
         self._table, self.sites = request.table, dict[Branch, Site]()
         for at, walk in {walk.at: walk for walk in walks}.items():
-            prompt = request.prompts[walk.row]
-            self.sites[at] = Site(walk.row, prompt, tuple(walk.tokens), walk.state, walk.remaining)
+            self.sites[at] = Site(walk.row, request.prompts[walk.row], tuple(walk.tokens), walk.state, walk.remaining)
         self.standing = len(self.sites)
 
     def chain(self, prefix: Branch, tokens: Sequence[int]) -> list[Branch | None]:
@@ -234,8 +233,9 @@ class Stepper:
 
         def progress() -> Progress:
             finished = sum(walk.finished for walk in walks())
-            counts = self.branches.trees.counts
-            return Progress.of(counts, draws=finished // particles, wanted=wanted, attempts=finished)
+            return Progress.of(
+                self.branches.trees.counts, draws=finished // particles, wanted=wanted, attempts=finished
+            )
 
         follow(progress)
 
@@ -372,9 +372,7 @@ class Stepper:
         furthest, width = 0, 3 + self._columns_beside
         for walk, (kept, log_s, *account) in zip(step.walks, accounts, strict=False):
             if not log_s < math.inf:
-                raise UnsupportedError(
-                    "Return numbers from log_h(), -inf where nothing can be completed. The scores of phi= are NaN or +inf."
-                )
+                raise _no_scores()
             accepted = int(kept)
             goes_on, allowed = step.rows[accepted] >= 0, log_s > -math.inf
             # Without a distribution, or anything in it, there is no further token to draw.
@@ -463,8 +461,9 @@ class Stepper:
         Raises :class:`EmptyLanguageError`: the constraint allows no first token of a prompt: not one draw of any number would
         be completed.
         """
-        head = dict(zip(rows, walks, strict=True))
-        table = self._request.table
+        if not bool((scores.amax(-1) < math.inf).all()):
+            raise _no_scores()
+        head, table = dict(zip(rows, walks, strict=True)), self._request.table
 
         def allows(row: int, token: int) -> bool:
             walk = head[row]
@@ -485,6 +484,12 @@ class Stepper:
         tokens = torch.tensor([max(0, outcome.token) for outcome in outcomes], device=scores.device)
         log_s = torch.tensor([outcome.log_s for outcome in outcomes], dtype=scores.dtype, device=scores.device)
         return tokens, log_s[:, None]
+
+
+def _no_scores() -> UnsupportedError:
+    return UnsupportedError(
+        "Return numbers from log_h(), -inf where nothing can be completed. The scores of phi= are NaN or +inf."
+    )
 
 
 def alternatives(vocabulary: Vocabulary, found: Iterable[tuple[int, float, bool]]) -> tuple[Alternative, ...]:

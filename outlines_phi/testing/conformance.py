@@ -398,8 +398,7 @@ def assert_guide(guide: Guide, *, limit: int = 10_000, shortest: bool = True) ->
         assert targets, f"nothing is allowed: {here}"
         distances = [guide.min_tokens(target) for target in targets]
         assert max(distances) < UNREACHABLE, f"an allowed token leads into a dead end: {here}"
-        ended = guide.open and row.targets[EOS] == DONE
-        least = 0 if ended else 1 + min(distances)
+        least = 0 if guide.open and row.targets[EOS] == DONE else 1 + min(distances)
         assert guide.min_tokens(state) == least or (not shortest and least < guide.min_tokens(state)), here
 
 
@@ -530,8 +529,9 @@ class ReferenceGuide(Guide):
                 at[low:high] = np.array(list(map(self._step, distinct.tolist())))[which]
             at[0] = DEAD
             targets = self._targets[state] = at[trie.node_of]
-            ended = state > DONE and self.machine.ends(self._places[state])
-            targets[self.vocabulary.eos_ids[0]] = DONE if ended else DEAD
+            targets[self.vocabulary.eos_ids[0]] = (
+                DONE if state > DONE and self.machine.ends(self._places[state]) else DEAD
+            )
         return self._targets[state]
 
     def _search(self, state: int) -> int:

@@ -70,6 +70,7 @@ class Flat(NamedTuple):
 
 
 UNBOUNDED = 2**31 - 1
+DEEPEST = 1 << 12  # The bytes of a token that are read by recursion, which takes a frame for each
 
 
 @final

@@ -378,7 +378,7 @@ static void mark_below(Spread *s, const Part *part, int node, int characters, in
   }
 }
 
-/* Read the trie below some nodes, level by level: what is read lies in the order of the memory. */
+/* Read the trie below some nodes; where states are not as one, level by level: what is read lies in the order of the memory. */
 static int descend(Spread *s, const Part *part, const int64_t *nodes, int count) {
   const Forest *f = s->forest;
   int as_one = s->mask && (s->alongside == 1 || s->vectors >= 0), width = s->alongside + 2;

@@ -112,8 +112,7 @@ def test_a_text_that_finds_no_room_is_an_error_and_the_next_one_is_read() -> Non
     chain = [0, *range(1, 4)]
     refused(r"Give more cells\. A text of 7 tokens", trees.extend, chain, [6, 7, 8, 9], error=ModelError)
     answer = trees.extend([0, trees.next_node], [6, 7])
-    expected = TABLE.logits((3, 4, 5, 6, 7))
-    np.testing.assert_allclose(answer.logits[1].double().numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(answer.logits[1].double().numpy(), TABLE.logits((3, 4, 5, 6, 7)), rtol=1e-5)
 
 
 def test_an_error_of_the_context_leaves_the_trees_whole(monkeypatch: pytest.MonkeyPatch) -> None:

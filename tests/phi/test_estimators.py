@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -101,8 +101,9 @@ def test_states_are_explored_as_far_as_the_budget_goes() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_scores_that_are_no_numbers_are_refused(value: float) -> None:
     flat = {"log_h": lambda _, log_p, table, state, left: log_p.new_full((table.partition(state).size,), value)}
-    phi = type("Flat", (StepPhi,), flat)()
-    refused("log_h.*NaN or .inf", sample, phi, LANGUAGES[0].request(4, seed=1), error=UnsupportedError)
+    request = LANGUAGES[0].request(4, seed=1)
+    for asked in (request, replace(request, constraint=TextConstraint(bool).over(VOCABULARY))):
+        refused("log_h.*NaN or .inf", sample, type("Flat", (StepPhi,), flat)(), asked, error=UnsupportedError)
 
 
 def test_without_a_floor_mass_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

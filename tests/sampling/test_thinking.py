@@ -166,8 +166,9 @@ class Thoughts:
             if isinstance(self.end, int):
                 return len(thought) <= self.max_tokens
             written = self.text(thought)
-            may = [n for n in range(len(self.end)) if written.endswith(self.end[:n]) and len(written) - n <= limit]
-            return bool(may)
+            return bool(
+                [n for n in range(len(self.end)) if written.endswith(self.end[:n]) and len(written) - n <= limit]
+            )
         tokens, answer = found
         if self.end in thought[tokens:]:
             return False
@@ -289,7 +290,10 @@ def test_weights_are_unbiased(language: Thoughts) -> None:
     assert unbiased(masked, sum(language.joint.values())) and correct(masked, language.conditioned)
 
 
-@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+CARRIED = Thoughts("answers begun by the marker", ("", "a", "b", "ab"), "ba", 1, ("a", "bbbb"), seed=3, ahead=(1, 1))
+
+
+@pytest.mark.parametrize("language", [*LANGUAGES, CARRIED], ids=str)
 def test_the_least_budget_has_room_for_the_shortest_answer_behind_each_thought(language: Thoughts) -> None:
     lengths = [[len(y) for y in language.joint if language.thought(y) == thought] for thought in language.free]
     error = refused("is too small", language.sample, "exact", 1, max_new_tokens=1, error=EmptyLanguageError).value

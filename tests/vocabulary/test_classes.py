@@ -26,8 +26,7 @@ def test_mass_is_the_sum_over_each_class_and_spread_gives_each_token_that_of_its
     p = torch.rand((*shape, 7), generator=torch.Generator().manual_seed(0)).to(dtype)
     mass = CLASSES.mass(p)
     assert mass.dtype == dtype and mass.shape == (*shape, 5)
-    sums = [p[..., CLASSES.members(g)].sum(-1) for g in range(5)]
-    torch.testing.assert_close(mass, torch.stack(sums, dim=-1))
+    torch.testing.assert_close(mass, torch.stack([p[..., CLASSES.members(g)].sum(-1) for g in range(5)], dim=-1))
     assert torch.equal(CLASSES.spread(mass), mass[..., torch.from_numpy(CLASSES.class_of.astype(np.int64))])
 
 

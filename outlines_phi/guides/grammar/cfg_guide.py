@@ -281,8 +281,9 @@ class SuffixDistances:
         below = []
         for end in dict.fromkeys(filter(None, ended)):
             left = np.flatnonzero(np.array([each == end for each in ended])[place])
-            words = TerminalWords.of(rest, place[left])
-            below.append(_Below(*end, left, self._suffixes(words, suffixes.targets[left])))
+            below.append(
+                _Below(*end, left, self._suffixes(TerminalWords.of(rest, place[left]), suffixes.targets[left]))
+            )
         return _Decided(places, distances[places] - base, tuple(below))
 
     def _after(self, configurations: NDArray[np.int64], targets: NDArray[np.int32]) -> NDArray[np.int64]:

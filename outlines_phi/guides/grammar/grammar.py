@@ -225,8 +225,7 @@ def followers(productions: Sequence[Production], terminals: int) -> NDArray[np.b
 
 def _listed(names: list[str]) -> str:
     """Return names in quotes; those that the reader gave to repeats begin with two underscores and say nothing."""
-    written = [name for name in names if not name.startswith("__")]
-    return ", ".join(map(repr, written or names))
+    return ", ".join(map(repr, [name for name in names if not name.startswith("__")] or names))
 
 
 MOST_OPTIONAL = 3

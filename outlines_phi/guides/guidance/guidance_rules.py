@@ -237,8 +237,7 @@ class _ScopeReader:
             raise self._rules.error("`stop` and `suffix` cannot be used together; leave one out", ended[1].at)
         if "stop_capture" in said and not ended:
             raise self._rules.error("`stop_capture` needs `stop` or `suffix`", said["stop_capture"].at)
-        is_lexeme = bool(said.keys() - {"capture"})
-        body = self._lexeme(definition, ended) if is_lexeme else self._tree(definition.body)
+        body = self._lexeme(definition, ended) if said.keys() - {"capture"} else self._tree(definition.body)
         capture = _capture(definition.name, said["capture"].value) if "capture" in said else None
         ending = _capture("", said["stop_capture"].value) if "stop_capture" in said else None
         return Rule(body, capture, ending)

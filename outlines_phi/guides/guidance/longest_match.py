@@ -244,8 +244,7 @@ class LexemeMatch:
         if (parts := (max(blocks, default=0) + 1) // 2) > 0:
             found = [0, *(self._position(state, (*blocks, 2 * parts), parts) for state in states)]
             position = np.array(found, dtype=np.int16) if any(found) else None
-        start = states[MatchState(row)]
-        return ByteAutomaton(targets, self.byte_class, start, np.array(accepting), position).trim()
+        return ByteAutomaton(targets, self.byte_class, states[MatchState(row)], np.array(accepting), position).trim()
 
     def _position(self, state: MatchState, blocks: tuple[int, ...], parts: int) -> int:
         kinds = {kind for kind, _ in state.pending}

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ...regex.spelling import Composed
 from ...vocabulary.kernel import (
     ALONGSIDE,
+    DEEPEST,
     FIELDS,
     MOST_GROUPS,
     PARTS,
@@ -179,7 +180,7 @@ class Spreads:
         """
         if all_of_it:
             self._prepare(max((len(one.flat.rows) for one, *_ in begun if one.flat is not None), default=0))
-        if not self._enter(begun):
+        if self.deepest > DEEPEST or not self._enter(begun):
             return None
         while True:
             count = self._compiled.mark_within(

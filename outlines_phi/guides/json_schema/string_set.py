@@ -402,8 +402,7 @@ def composed_of(strings: StringSet, *, ascii: bool) -> Composed:
     UnsupportedError
         A length is greater than an automaton can count.
     """
-    code = strings.automaton or strings.code_automaton
-    return Composed(code, in_ascii if ascii else in_json, QUOTE, strings.cuts)
+    return Composed(strings.automaton or strings.code_automaton, in_ascii if ascii else in_json, QUOTE, strings.cuts)
 
 
 def _in_json(spelling: Spelling, *, below: int = 0x100) -> int:

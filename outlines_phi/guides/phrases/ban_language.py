@@ -143,6 +143,9 @@ class ProductGuide(BanningGuide):
     def in_thought(self, state: int) -> bool:
         return self.left.in_thought(self._pairs[state][0])
 
+    def room(self, state: int) -> int:
+        return self.left.room(self._pairs[state][0])
+
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``: that of both."""
         left, right = self._pairs[state]
@@ -158,8 +161,7 @@ class ProductGuide(BanningGuide):
         both, places = np.unique(classes[relevant] * len(after) + which[relevant], return_inverse=True)
         on_left, on_right = np.divmod(both, len(after)) if len(both) else (both, both)
         changes = Changes(tokens[relevant], places, self._intern(row.targets[on_left], after[on_right]))
-        ends = row.targets[EOS] == DONE and self.right.min_tokens(right) == 0
-        return base.changed(changes, DONE if ends else DEAD)
+        return base.changed(changes, DONE if row.targets[EOS] == DONE and self.right.min_tokens(right) == 0 else DEAD)
 
     @kept_of_states
     def _base(self, left: int) -> tuple[Base, Row]:
@@ -256,8 +258,7 @@ def least_context(phrases: BannedPhrases) -> int:
     It is the beginning of a text; but for whole words across the prompt, where a text may go on with a word, the inside of a long
     one.
     """
-    across = phrases.across_prompt and phrases.whole_word
-    return inside_word(phrases.matcher) if across else phrases.matcher.start
+    return inside_word(phrases.matcher) if phrases.across_prompt and phrases.whole_word else phrases.matcher.start
 
 
 def inside_word(matcher: PhraseMatcher) -> int:

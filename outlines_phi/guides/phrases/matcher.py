@@ -180,8 +180,7 @@ class PhraseMatcher:
 
     def _find(self, source: NDArray[np.int64], column: NDArray[np.int64]) -> None:
         keys = [self._keys[state] for state in source.tolist()]
-        numbers = self._numbers(self._machine.follow(keys, self._bytes[column].astype(np.uint8)))
-        self._after[source, column] = numbers
+        self._after[source, column] = self._numbers(self._machine.follow(keys, self._bytes[column].astype(np.uint8)))
 
     def _numbers(self, keys: Sequence[Hashable]) -> list[int]:
         """Return the number of each key; a new one gets the next."""

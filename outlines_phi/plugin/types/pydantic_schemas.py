@@ -183,6 +183,11 @@ class PydanticSchema(GenerateJsonSchema):
                 return {**found, "anyOf": kept} if kept else found
             case {"type": "tagged-union", "discriminator": by} if callable(by):
                 return checked(found, by.__qualname__)
+            case {"type": "tagged-union"} if "discriminator" in found:
+                return {
+                    **found,
+                    "required": [found["discriminator"]["propertyName"]],
+                }  # also where the tag has a default
             case {"type": "function-before" | "function-after" | "function-wrap", "function": {"function": function}}:
                 return _by_function(function, found)
             case {"type": "chain", "steps": [_, _, *_]}:
@@ -219,7 +224,9 @@ class PydanticSchema(GenerateJsonSchema):
     # Containers of values.
 
     def field_is_present(self, field: Any) -> bool:
-        return field.get("init", True) and super().field_is_present(field)  # a dataclass's own is not read
+        # A dataclass's own is not read, but where it is a tag.
+        tag = len(field["schema"].get("schema", {}).get("expected", ())) == 1 and self._config.extra != "forbid"
+        return (field.get("init", True) or tag) and super().field_is_present(field)
 
     def field_is_required(self, field: Any, total: bool) -> bool:
         inner = field["schema"]  # whose default is written where pydantic would look at it

@@ -151,8 +151,7 @@ class TwoStages:
     def _weighted(self) -> AdaptiveTrajectories:
         if self._candidates is None:
             self.attempts.stop()
-            missing = self._wanted - len(self.attempts.accepted)
-            rounds = self._rounds(missing)
+            rounds = self._rounds(self._wanted - len(self.attempts.accepted))
             self.one_round = len(rounds) == 1
             self._candidates = self._walks(rounds, Stream.CANDIDATE)
         return self._candidates

@@ -85,8 +85,9 @@ class TreeCall:
         """Return the draw that ``node`` stands for, a finished text; its tokens were proposed by ``log_q``, where they were."""
         path, top, table = node.path(), self.request.top, self.request.table
         accounts = () if top is None else path_accounts(table, path, top, _kept, log_q)
-        ids = [each.token for each in path]
-        return Draw.of(table.guide, ids, log_p=node.log_p, tokens=tuple(accounts), **attributes)
+        return Draw.of(
+            table.guide, [each.token for each in path], log_p=node.log_p, tokens=tuple(accounts), **attributes
+        )
 
     def draws(self, row: int, items: Sequence[Draw], *, turns: int, attempts: int, **attributes: Any) -> Draws:
         """Return the draws of a prompt with their cost; their walks have waited ``turns`` times for the model."""

@@ -409,6 +409,15 @@ STRANGE: list[tuple[Any, str, str]] = [
         '{"format":"path","inner":{"type":"string"}}',
     ),
     (Derived, '{"a":1}', '{"a":1,"b":2}'),
+    (  # tags, which pydantic reads although they have defaults
+        Annotated[
+            create_model("P", tag=(Literal["p"], "p"), a=(int, 0))  # type: ignore[operator]
+            | dataclasses.make_dataclass("Q", [("tag", Literal["q"], dataclasses.field(init=False, default="q"))]),
+            Field(discriminator="tag"),
+        ],
+        '{"tag":"q"}',
+        "{}",
+    ),
     (
         Named,
         '{"format":"path","inner":{"format":"path"}}',

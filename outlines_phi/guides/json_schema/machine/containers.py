@@ -443,8 +443,7 @@ class Object(Container):
                 return max(value + 1, total - spelled)
             return value + total  # a member more, and the rest as without it
 
-        least = [min([NEVER, *starmap(bound, goal)]) for goal in self._totals]
-        self._bounds[name] = self.by_outcome(least)
+        self._bounds[name] = self.by_outcome([min([NEVER, *starmap(bound, goal)]) for goal in self._totals])
         return self._bounds[name]
 
     @cached_property

@@ -36,8 +36,7 @@ class Seen:
 
     def and_also(self, value: Any) -> Seen:
         """Return the set with a value more."""
-        names = tuple(dict.fromkeys((*self.names, *_names(value))))
-        return Seen(self.texts | {canonical(value)}, names)
+        return Seen(self.texts | {canonical(value)}, tuple(dict.fromkeys((*self.names, *_names(value)))))
 
     def with_all(self, texts: Iterable[str]) -> Seen:
         """Return the set with more values, given by their canonical texts."""
