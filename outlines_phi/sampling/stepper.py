@@ -461,7 +461,7 @@ class Stepper:
         Raises :class:`EmptyLanguageError`: the constraint allows no first token of a prompt: not one draw of any number would
         be completed.
         """
-        if not bool((scores.amax(-1) < math.inf).all()):
+        if not (scores.amax(-1) < math.inf).all():
             raise _no_scores()
         head, table = dict(zip(rows, walks, strict=True)), self._request.table
 

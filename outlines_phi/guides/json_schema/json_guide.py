@@ -162,7 +162,7 @@ class JSONGuide(PlaceGuide):
             found[eos >> 5] |= np.uint32(1 << (eos & 31))
         return found
 
-    # From the second time on: most states are met once, and what is kept in new pages takes as long as the walk.
+    # Kept from the second time on: most states are met once, and to keep a mask in new pages takes as long as the walk.
     _kept_mask = kept_of_states(_mask)
 
     def live_classes(self, state: int, remaining: int) -> NDArray[np.bool_]:

@@ -184,10 +184,8 @@ class PydanticSchema(GenerateJsonSchema):
             case {"type": "tagged-union", "discriminator": by} if callable(by):
                 return checked(found, by.__qualname__)
             case {"type": "tagged-union"} if "discriminator" in found:
-                return {
-                    **found,
-                    "required": [found["discriminator"]["propertyName"]],
-                }  # also where the tag has a default
+                # Also where the tag has a default.
+                return {**found, "required": [found["discriminator"]["propertyName"]]}
             case {"type": "function-before" | "function-after" | "function-wrap", "function": {"function": function}}:
                 return _by_function(function, found)
             case {"type": "chain", "steps": [_, _, *_]}:
