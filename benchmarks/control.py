@@ -73,8 +73,7 @@ class Ours:
         self, language: Language, phi: str, n: int, seeds: Sequence[int], **options: Any
     ) -> tuple[list[Population], list[Cost]]:
         """Return ``n`` draws for each seed, each call with an empty tree, and what each call cost."""
-        generator = language.generator(self.model, phi=phi, **options)
-        results, costs = self._measured(language, generator.sample, seeds, n=n)
+        results, costs = self._measured(language, language.generator(self.model, phi=phi, **options).sample, seeds, n=n)
         return [[(draw.text, draw.log_w) for draw in draws] for draws in results], costs
 
     def distribution(self, language: Language, mu: Distribution, repeats: int) -> list[Point]:
@@ -155,8 +154,7 @@ def levels(curve: Sequence[Point]) -> Iterator[tuple[str, Point | None]]:
 
 def least(mu: Distribution, tv: float) -> int:
     """Return the least number of texts that hold all of ``mu`` but ``tv``."""
-    held = itertools.accumulate(sorted(mu.values(), reverse=True))
-    return min(len(mu), 1 + sum(mass < 1 - tv for mass in held))
+    return min(len(mu), 1 + sum(mass < 1 - tv for mass in itertools.accumulate(sorted(mu.values(), reverse=True))))
 
 
 def ratios(ours: Cost, theirs: Cost) -> tuple[float, float, float, float]:

@@ -62,8 +62,7 @@ def main(
 ) -> None:
     """Measure and write ``first_draw.json``, ``many_draws.json`` and ``batch.json``."""
     torch.set_num_threads(1)
-    model = outlines_phi.from_transformers(*bundled.load())
-    generator = outlines_phi.Generator(model, Person, phi="exact")
+    generator = outlines_phi.Generator(outlines_phi.from_transformers(*bundled.load()), Person, phi="exact")
     first = Report(
         "first_draw",
         "The first exact draw of a cold tree, relative to one plain draw",

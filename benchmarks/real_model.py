@@ -135,8 +135,7 @@ def rows(model: Any, language: Language, n: int, repeats: int) -> list[list[obje
             found.append([language.name, phi, prefixes, f"exact: {error}", "", "", "", ""])
         else:
             tv = total_variation(frequencies(draw.token_ids for draw in draws), reference.mu)
-            floor = noise_floor(reference.mu, n)
-            found.append([language.name, phi, prefixes, f"exact, {n} draws", tv, "", floor, ""])
+            found.append([language.name, phi, prefixes, f"exact, {n} draws", tv, "", noise_floor(reference.mu, n), ""])
     return found
 
 

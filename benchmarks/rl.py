@@ -226,8 +226,7 @@ def main(
     if trl:
         report.add("a role, TRL", "before", "", expected_worth(*bundled.load()), 0.0, 0.0, "")
         for arm in ARMS:
-            values = [grpo(arm, seed, trl, n) for seed in range(seeds)]
-            report.add("a role, TRL", arm, "", *_row(values, 1.0), "")
+            report.add("a role, TRL", arm, "", *_row([grpo(arm, seed, trl, n) for seed in range(seeds)], 1.0), "")
     report.write(seeds=seeds, steps=steps, n=n, trl_steps=trl)
 
 

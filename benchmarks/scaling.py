@@ -118,8 +118,7 @@ def text_runs(table_of: Callable[[int], tuple[Table, TransformersModel, int]], n
 def first_tokens(vocabulary: Vocabulary, size: int) -> Vocabulary:
     """Return an end of sequence and the first tokens that write something, some of them twice where there are too few."""
     written = [token for token in vocabulary.tokens if token]
-    tokens = (b"", *(written[i % len(written)] for i in range(size - 1)))
-    return Vocabulary(tokens, (0,), np.ones(size, dtype=bool))
+    return Vocabulary((b"", *(written[i % len(written)] for i in range(size - 1))), (0,), np.ones(size, dtype=bool))
 
 
 def sections(most: int, n: int, python: str) -> Iterator[tuple[str, list[int], dict[str, Run]]]:

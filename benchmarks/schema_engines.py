@@ -31,8 +31,7 @@ class SchemaEngine(ABC):
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary, self.eos = vocabulary, vocabulary.eos_ids[0]
-        sizes = np.array([len(token) for token in vocabulary.tokens])
-        self._short = sizes == 1
+        self._short = np.array([len(token) for token in vocabulary.tokens]) == 1
         self._closing = np.array([token in CLOSING for token in vocabulary.tokens])
 
     @abstractmethod

@@ -76,8 +76,7 @@ def every_text(
     root = Text((), (), 1.0, False, 0, over=False)
     level, nodes, logits = [root], [0], trees.roots().logits
     while level:
-        contexts = ([*prompt, *text.ids] for text in level)
-        log_p = settings.log_p(logits, lm.vocabulary, contexts).double().cpu().numpy()
+        log_p = settings.log_p(logits, lm.vocabulary, ([*prompt, *text.ids] for text in level)).double().cpu().numpy()
         for text, distribution in zip(level, log_p, strict=True):
             _grow(text, distribution, lm, budget, phrases)
         wanted = [

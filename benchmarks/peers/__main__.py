@@ -55,8 +55,7 @@ def main(
 ) -> None:
     """Measure, write the five results, and show them in ``docs/peers.md``."""
     if not only_page:
-        sides = Sides(genlm, numbers(particles), numbers(ban_particles))
-        measure(sides, languages.split(";"), draws, pool, bans)
+        measure(Sides(genlm, numbers(particles), numbers(ban_particles)), languages.split(";"), draws, pool, bans)
         tools.main(8 * draws)
     page.write()
 

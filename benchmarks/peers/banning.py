@@ -99,8 +99,7 @@ class Banning:
         runs, tokens, start = [], [], time.process_time()
         for seed in range(self._n):
             (draws,) = sampler_for(phi, TreeStore()).sample(self._case.request(candidates, seed))
-            weights = draws.weights
-            runs.append([(draw.token_ids, math.log(w)) for draw, w in zip(draws, weights, strict=True) if w > 0])
+            runs.append([(draw.token_ids, math.log(w)) for draw, w in zip(draws, draws.weights, strict=True) if w > 0])
             tokens.append(draws.counts.tokens)
         return Found(runs, statistics.mean(tokens), 1e3 * (time.process_time() - start) / self._n)
 

@@ -43,7 +43,7 @@ OWN_DTYPES = {
 """Hosts that take no type of the weights, and why."""
 
 HOSTS = ("transformers", "llamacpp", "mlx", "vllm", "vllm-server")
-"""Devices that a model may run on."""
+"""Libraries that a model may run on."""
 
 
 def load(name: str, device: str | None, dtype: str | None, host: str | None = None) -> PhiModel:

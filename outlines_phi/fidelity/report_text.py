@@ -90,8 +90,7 @@ def distance_table(report: Report) -> TextTable:
         (view.name, *(f"{tv:.3f}" for tv in (*view.distances.values(), view.floor, view.limit)))
         for view in report.views
     ]
-    head = ("distance", *(sample.name for sample in report.samples), "noise floor", "noise, 95 %")
-    return TextTable(head, rows)
+    return TextTable(("distance", *(sample.name for sample in report.samples), "noise floor", "noise, 95 %"), rows)
 
 
 def cost_table(report: Report) -> TextTable:

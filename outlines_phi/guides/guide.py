@@ -21,6 +21,7 @@ Match: TypeAlias = PrefixMatch | StoppedTexts  # Of which member a text is that 
 
 DEAD = 0  # The state from which nothing in the language can be reached
 DONE = 1  # The state after the end of sequence: one member of the language has been written
+FIRST = 2  # The first of the other states
 UNREACHABLE = np.iinfo(np.int32).max  # `min_tokens` of a state that cannot reach `DONE`
 
 

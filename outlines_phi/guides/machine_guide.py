@@ -17,11 +17,8 @@ from ..numerics.checks import check_kind
 from ..vocabulary.kernel import DEEPEST, StepTables, library
 from ..vocabulary.trie import Trie
 from ..vocabulary.vocabulary import EOS, NEVER, Partition, Vocabulary, check_vocabulary
-from .guide import DEAD, DONE, UNREACHABLE, Guide, Match, Row
+from .guide import DEAD, DONE, FIRST, UNREACHABLE, Guide, Match, Row
 from .guide_texts import Completions, FirstStep
-
-FIRST = DONE + 1
-"""The state of the place that is met first."""
 
 MOST_STEPPED = 1 << 14
 """Places whose steps on bytes are kept: a kilobyte each."""

@@ -530,10 +530,12 @@ def refuse_unknown(
 
 
 def refuse_mistyped(keywords: Iterable[str]) -> None:
-    """Refuse keywords that go on to transformers where they are meant for ``banned_phrases``."""
+    """Refuse keywords that go on to transformers where ``phi`` or ``banned_phrases`` is meant."""
     for name in keywords:
         if MEANT.get(name) == BANNED or get_close_matches(name, ("banned_phrases",), n=1, cutoff=_CLOSE):
             raise UnsupportedError(f"{name} cannot be used here; {BANNED}.")
+        if get_close_matches(name, ("phi",)):
+            raise UnsupportedError(f"{name} cannot be used here; did you mean phi=?")
 
 
 def guessed(given: object, names: Iterable[str], kind: type | tuple[type, ...]) -> str:
@@ -547,5 +549,5 @@ def guessed(given: object, names: Iterable[str], kind: type | tuple[type, ...]) 
 
 def _hint(name: str, known: Sequence[str], meant: Mapping[str, str]) -> str:
     """Return the remedy for an unknown keyword; empty where nothing is known of it."""
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(name, (*known, "phi"), n=1)
     return meant.get(name, f"did you mean {near[0]}=?" if near else "")

@@ -175,7 +175,7 @@ class CommittingWalk:
         tree, walk, path = self._tree, self.trajectory, end.path()
         tokens = [node.token for node in path]
         states = self._states(tokens)
-        kept = self._windows.final(tokens, states)
+        kept = self._windows.count_final(tokens, states)
         last = path[kept - 1]
         text = tree.text_of(last)
         walk.at, walk.state, walk.log_p = text, states[kept - 1], walk.log_p + last.log_p
@@ -241,7 +241,7 @@ class LookaheadSampler(Sampler):
         Raises :class:`UnsupportedError`: a guide that bans no phrases, or a constraint beside it.
         Raises :class:`DraftError`: the drafter raised, or proposed what is no draft.
         """
-        run = Lookahead(self.phi, request, self.draft)
+        run = WindowedDraws(self.phi, request, self.draft)
         for _ in run.steps():
             pass
         return run.draws()
@@ -251,12 +251,12 @@ class LookaheadSampler(Sampler):
 
         A token is final when it is committed: a trajectory only ever grows, by several tokens at once where they were one window.
         """
-        return Lookahead(self.phi, request, self.draft).steps()
+        return WindowedDraws(self.phi, request, self.draft).steps()
 
 
 @final
-class Lookahead:
-    """One call: draws of every prompt, or the ``missing`` ones of each after an ``evaluator`` has expanded their trees.
+class WindowedDraws:
+    """The draws of a call, window by window: of every prompt, or the ``missing`` ones behind an ``evaluator``.
 
     ``first``: The number of the first random stream of each prompt.
     ``before``: Draws and attempts that there are already, for progress.

@@ -300,6 +300,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"bad_words": BAN, "phi": "exact"}, "give banned_phrases="),
     ({"banned_phrases": BAN, "bad_words_ids": [[5]]}, "in all their spellings with banned_phrases="),
     ({"banned_phrases": BAN, "constraint": str.islower}, "constraint"),
+    ({"phy": "exact"}, r"did you mean phi=\?"),
     ({"phi": "lookahead"}, "phi='lookahead' was given.*Give banned_phrases="),
 ]
 CAT, AHEAD = BannedPhrases(["cat"], whole_word=True), BannedPhrases(BAN, level="lookahead")

@@ -97,6 +97,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"stop": "a", "constraint": str.islower}, "constraint=.* was given beside stop strings"),
     ({"n": 3}, r"n cannot be used here \(give num_return_sequences= in a call, or the argument n of sample\(\)\)"),
     ({"temprature": 3}, r"temprature cannot be used here \(did you mean temperature=\?\); expected"),
+    ({"phy": "exact"}, r"did you mean phi=\?"),
     ({"foo": 3}, "foo cannot be used here; expected any of temperature, top_k"),
     ({"do_sample": False}, r"phi=None for Hugging Face's step-by-step argmax.* do_sample=False was given"),
     ({"num_beams": 3}, "num_beams cannot be used here .beam search has no sampling distribution"),

@@ -409,7 +409,7 @@ class TestAuto:
 
     def test_what_was_drawn_is_handed_over_where_fields_are_interrupted(self) -> None:
         phi, seen = AutoPhi(width=4), []
-        stopped = mock.patch.object(lookahead.Lookahead, "steps", side_effect=KeyboardInterrupt)
+        stopped = mock.patch.object(lookahead.WindowedDraws, "steps", side_effect=KeyboardInterrupt)
         with stopped, pytest.raises(InterruptedDraws) as caught:
             drawn(self.RECORD, phi, 1, rows=40, weighted=False)
         made = [draw for draws in caught.value.draws for draw in draws]

@@ -19,7 +19,7 @@ from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ...numerics.cache import kept_of_states
 from ...numerics.checks import check_kind
 from ...vocabulary.vocabulary import BYTES, EOS, Partition, Vocabulary, check_vocabulary
-from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
+from ..guide import DEAD, DONE, FIRST, UNREACHABLE, Guide, Row
 from .completion import Completion
 from .grammar import END, Grammar, LRTables
 from .lexer import START, Lexer, Word
@@ -293,9 +293,6 @@ class SuffixDistances:
         return found
 
 
-_FIRST = DONE + 1  # The number of the first state that is a pair
-
-
 @final
 class CFGGuide(Guide):
     """The token sequences whose text a context-free grammar derives (grammar-theory.md, section 7; Park, Zhou, D'Antoni 2025).
@@ -323,7 +320,7 @@ class CFGGuide(Guide):
         self.completion = completion or Completion(spanner, parser)
         self._suffix_distances = SuffixDistances(spanner, parser, self.completion)
         self._lock = threading.RLock()
-        self.start = _FIRST + parser.start * len(self.lexer) + START
+        self.start = self._number(parser.start, START)
 
     @classmethod
     def of(cls, grammar: Grammar, vocabulary: Vocabulary) -> CFGGuide:
@@ -377,7 +374,7 @@ class CFGGuide(Guide):
 
     def min_tokens(self, state: int) -> int:
         """Return the distance to the end that :class:`Completion` finds; some token lowers it."""
-        if state < _FIRST:
+        if state < FIRST:
             return 0 if state == DONE else UNREACHABLE
         with self._lock:
             return self.completion.distance(*self._split(state))
@@ -385,8 +382,8 @@ class CFGGuide(Guide):
     def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
         found = np.full(len(states), UNREACHABLE, dtype=np.int64)
         found[states == DONE] = 0
-        pairs = np.flatnonzero(states >= _FIRST)
-        configurations, lexer_states = np.divmod(states[pairs] - _FIRST, len(self.lexer))
+        pairs = np.flatnonzero(states >= FIRST)
+        configurations, lexer_states = np.divmod(states[pairs] - FIRST, len(self.lexer))
         with self._lock:
             found[pairs] = self.completion.distances(configurations, lexer_states)
         return found
@@ -406,7 +403,7 @@ class CFGGuide(Guide):
 
     def state(self, place: LexedPlace) -> int:
         """See :meth:`Guide.state`."""
-        return _FIRST + place.configuration * len(self.lexer) + place.lexer_state
+        return self._number(place.configuration, place.lexer_state)
 
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``: the lexeme that is pending, and the rules that the parser is in."""
@@ -415,9 +412,13 @@ class CFGGuide(Guide):
             return "done" if state == DONE else "dead"
         return self.machine.describe(LexedPlace(configuration, lexer_state))
 
+    def _number(self, configuration: Any, lexer_state: Any) -> Any:
+        """Return the state of a pair, or the states of arrays of both."""
+        return FIRST + configuration * len(self.lexer) + lexer_state
+
     def _split(self, state: int) -> tuple[int, int]:
         """Return the parser's configuration and the lexer's state; ``ERROR`` and the dead one for DEAD and DONE."""
-        return divmod(state - _FIRST, len(self.lexer)) if state >= _FIRST else (ERROR, DEAD)
+        return divmod(state - FIRST, len(self.lexer)) if state >= FIRST else (ERROR, DEAD)
 
     @kept_of_states
     def _step(self, state: int, token: int) -> int:
@@ -432,7 +433,7 @@ class CFGGuide(Guide):
             return DEAD
         if place == EOS:
             return DONE if self.parser.accepts(after) else DEAD
-        found = _FIRST + after * len(self.lexer) + target
+        found = self._number(after, target)
         return found if self.min_tokens(found) < UNREACHABLE else DEAD
 
     @kept_of_states
@@ -444,7 +445,7 @@ class CFGGuide(Guide):
             live = np.flatnonzero(self.distances_after(state) < UNREACHABLE)
             words = TerminalWords.of(self.spanner.words, spans.word[live])
             targets = np.full(spans.partition.size, DEAD, dtype=np.int32)
-            targets[live] = _FIRST + words.read(self.parser, configuration) * len(self.lexer) + spans.target[live]
+            targets[live] = self._number(words.read(self.parser, configuration), spans.target[live])
             targets[EOS] = DONE if EOS in live else DEAD
             return targets
 

@@ -101,8 +101,7 @@ class Emissions:
         number = self._number.setdefault((word, state), self._used)
         if number == self._used:
             if number == len(self._after):
-                more = np.full_like(self._after, _UNKNOWN)
-                self._after = np.concatenate([self._after, more])
+                self._after = np.concatenate([self._after, np.full_like(self._after, _UNKNOWN)])
                 self._pairs = np.concatenate([self._pairs, np.zeros_like(self._pairs)], axis=1)
             self._pairs[:, number] = state, word
             self._used += 1

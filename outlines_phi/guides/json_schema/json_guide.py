@@ -13,9 +13,9 @@ from ...errors import SchemaWarning, UnsupportedError, warn_of
 from ...numerics.cache import kept_of_states
 from ...numerics.checks import check_kind
 from ...vocabulary.vocabulary import EOS, Vocabulary, check_vocabulary
-from ..guide import DEAD, DONE, UNREACHABLE, Row
+from ..guide import DEAD, DONE, FIRST, UNREACHABLE, Row
 from ..guide_texts import FirstStep
-from ..machine_guide import FIRST, PlaceGuide
+from ..machine_guide import PlaceGuide
 from .machine.containers import Key
 from .machine.machine import BEYOND_ASCII, LIKELY, Machine
 from .machine.scalars import Listed, Text
@@ -146,7 +146,7 @@ class JSONGuide(PlaceGuide):
             return self._recent(state).row
 
     def mask(self, state: int) -> NDArray[np.uint32]:
-        """See :meth:`Guide.mask`: by the compiled walk, where it is there and tells."""
+        """See :meth:`Guide.mask`: by the compiled walk, where it has an answer."""
         with self._lock:
             if state in self._masked:
                 return self._kept_mask(state).copy()

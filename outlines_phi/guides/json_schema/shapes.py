@@ -229,8 +229,7 @@ class ObjectShape:
     @cached_property
     def _hash(self) -> int:
         """The hash of the parts: of hundreds of members it takes long, and is asked for many times."""
-        parts = self.members, self.required, self.absent, self.every, self.some, self.least, self.most
-        return hash(parts)
+        return hash((self.members, self.required, self.absent, self.every, self.some, self.least, self.most))
 
     def __getstate__(self) -> dict[str, Any]:
         # Texts hash otherwise in each process.

@@ -155,8 +155,8 @@ class Ends(NamedTuple):
     inside: list[tuple[Interior, Stack]]
 
 
-class UntoldError(Exception):
-    """The walk depends on what was written."""
+class TextNeededError(Exception):
+    """The answer depends on text that was written before, which the compiled walk does not keep."""
 
 
 @final
@@ -195,7 +195,7 @@ class Tables(Shared):
 
 @final
 class Compiled:
-    """The walks from a machine's configurations; :class:`UntoldError` where these depend on what was written.
+    """The walks from a machine's configurations; :class:`TextNeededError` where these depend on what was written.
 
     States, edges, and stacks have numbers here, in the order in which walks lead to them.
     """
@@ -277,7 +277,8 @@ class Compiled:
             if state < 0:
                 of["behind"][of["follow"][of["frame"][2 * frame]] + ~state] = 0
             elif byte >= 256:
-                of["closing"][of["listed"][6 * state + 5] + byte - 256] = UNKNOWN
+                *_, closing = of["listed"][6 * state : 6 * state + 6]
+                of["closing"][closing + byte - 256] = UNKNOWN
             elif byte >= 0:
                 of["edges"][256 * of["row"][state] + byte] = UNKNOWN
         for item in asked:
@@ -288,9 +289,9 @@ class Compiled:
             after = self._of["frame"][2 * frame]
             self._of["behind"][self._of["follow"][after] + ~state] = self._state(self._afters[after][~state])
         elif byte >= 256:
-            first, low, closing = self._of["listed"][6 * state + 1], byte - 256, self._of["listed"][6 * state + 5]
-            edge = self._states[state].closed_at(self._lists[self._of["listed"][6 * state]].texts[first + low])
-            self._of["closing"][closing + low] = 0 if edge is None else self._edge(edge)
+            words, low, _, _, _, closing = self._of["listed"][6 * state : 6 * state + 6]
+            edge = self._states[state].closed_at(self._lists[words].texts[low + byte - 256])
+            self._of["closing"][closing + byte - 256] = 0 if edge is None else self._edge(edge)
         elif byte >= 0:
             edge = self._states[state].edge(byte)
             self._of["edges"][256 * self._of["row"][state] + byte] = 0 if edge is None else self._edge(edge)
@@ -303,7 +304,7 @@ class Compiled:
         number = self._state_numbers.get(state)
         if number is None:
             if type(state) is Pending:
-                raise UntoldError
+                raise TextNeededError
             number = len(self._states)
             check_room(number + 1, MOST_STATES)
             self._state_numbers[state] = number
@@ -323,7 +324,10 @@ class Compiled:
         return number
 
     def _list(self, state: Text, number: int) -> None:
-        """Fill in the texts that a string may become, where one list has them all, and its others are in one state."""
+        """Fill in the texts that a string may become, where one list has them all, and its others are in one state.
+
+        The list, the first of its texts and the last, the bytes read of them, the state off their paths, their closing edges.
+        """
         listed, first = self._of["listed"], 6 * number
         listed[first] = -1
         one = None if state.counts or self.forest.spells_escapes else alone(state.spelled)
@@ -369,7 +373,7 @@ class Compiled:
 
     def _entered(self, stack: Frame) -> int:
         if stack.keeps:
-            raise UntoldError
+            raise TextNeededError
         return self._after(stack.after)
 
     def _frame(self, stack: Stack) -> int:
@@ -389,7 +393,7 @@ class Compiled:
         """Fill in the tokens within a string, below a node."""
         state, own = self._states[number], self._of
         if state.counts:
-            raise UntoldError
+            raise TextNeededError
         interior = self._interior(state, node)
         word, exits = interior.marked(self.forest)
         marks = [end for end, behind in interior.ends if behind is not None]
@@ -430,7 +434,7 @@ class Reached(NamedTuple):
 
 @final
 class Walker:
-    """The walk of a vocabulary's trie by a machine: compiled where it tells, else byte by byte from node to node."""
+    """The walk of a vocabulary's trie by a machine: compiled where that has an answer, else byte by byte from node to node."""
 
     def __init__(self, machine: Machine, forest: TokenForest) -> None:
         self._machine, self._forest = machine, forest
@@ -438,15 +442,15 @@ class Walker:
         self._forget()
 
     def mask(self, at: Configuration) -> NDArray[np.uint32] | None:
-        """Return the mask of a configuration but for the end of sequence; ``None`` where the compiled walk does not tell."""
-        return self._told(lambda compiled: compiled.mask(at))
+        """Return the mask of a configuration but for the end of sequence; ``None`` where the compiled walk has no answer."""
+        return self._by_compiled(lambda compiled: compiled.mask(at))
 
     def reached(self, at: Configuration) -> Reached:
         """Return the ends of all tokens from a configuration on."""
         stack = at.stack
         # An own copy, so that a stack which the value was popped from, and pushed on again, is another one.
         begun = None if stack is None else Frame(stack.after, stack.below, stack.start)
-        found = self._told(lambda compiled: compiled.reached(at, begun)) or self.by_steps(at, begun)
+        found = self._by_compiled(lambda compiled: compiled.reached(at, begun)) or self.by_steps(at, begun)
         known: dict[tuple[State | None, Stack], int] = {}
 
         def numbers(places: Iterable[tuple[State | None, Stack]]) -> NDArray[np.int64]:
@@ -515,8 +519,8 @@ class Walker:
         """Begin to keep interiors, which know words of the tables that they were made for."""
         self._interior = partial(Interior.of, self._forest, Cache[tuple[State, int], Interior](MOST_KEPT))
 
-    def _told(self, ask: Callable[[Compiled], Found]) -> Found | None:
-        """Ask the compiled walk; return ``None`` where there is none, or it does not tell."""
+    def _by_compiled(self, ask: Callable[[Compiled], Found]) -> Found | None:
+        """Ask the compiled walk; return ``None`` where there is none, or the answer depends on what was written."""
         for _ in range(2):  # once more where what was kept takes all the room
             tables = self._forest.tables
             if tables is None:
@@ -526,7 +530,7 @@ class Walker:
                     self._forget()
                     self._compiled = Compiled(tables, self._interior, self._machine.push)
                 return ask(self._compiled)
-            except UntoldError:
+            except TextNeededError:
                 return None
             except FullError:
                 self._compiled = None

@@ -62,7 +62,7 @@ class Renewal:
             return Allowance(ANYTHING, token=False)
         return Allowance(-1, token=True) if tokens >= self.length else Allowance(0, token=False)
 
-    def released(self, written: Sequence[int], pending: int) -> int:
+    def count_final(self, written: Sequence[int], pending: int) -> int:
         """Return the number of final tokens of an ended window, of the lengths ``written``, while ``pending`` bytes wait."""
         return len(written)
 
@@ -76,8 +76,8 @@ class Release:
         """See :meth:`Renewal.allowance`."""
         return Allowance(sum(written[1:]), token=True) if written else Allowance(0, token=False)
 
-    def released(self, written: Sequence[int], pending: int) -> int:
-        """See :meth:`Renewal.released`."""
+    def count_final(self, written: Sequence[int], pending: int) -> int:
+        """See :meth:`Renewal.count_final`."""
         after = np.cumsum(written[::-1])[::-1] - written  # bytes after each token
         return int((after >= pending).sum())
 
@@ -109,7 +109,7 @@ class Windows(ABC):
         """Return True if the window has ended at ``node``, given the distribution ``log_p[V]`` of the next token."""
         return False
 
-    def final(self, tokens: Sequence[int], states: Sequence[int]) -> int:
+    def count_final(self, tokens: Sequence[int], states: Sequence[int]) -> int:
         """Return the number of final tokens of a window that has ended, with the state after each."""
         return len(tokens)
 
@@ -150,11 +150,11 @@ class PhraseWindows(Windows):
         self.guide, self.ending = table.guide, ending
         self._lengths = np.array([len(token) for token in table.vocabulary.tokens], dtype=np.int64)
 
-    def final(self, tokens: Sequence[int], states: Sequence[int]) -> int:
-        """See :meth:`Windows.final`: those before what waits."""
+    def count_final(self, tokens: Sequence[int], states: Sequence[int]) -> int:
+        """See :meth:`Windows.count_final`: those before what waits."""
         if states[-1] == DONE:
             return len(tokens)
-        return self.ending.released(self._written(tokens), self.guide.pending(states[-1]))
+        return self.ending.count_final(self._written(tokens), self.guide.pending(states[-1]))
 
     def _written(self, tokens: Sequence[int]) -> list[int]:
         """Return the number of bytes of each of ``tokens``."""

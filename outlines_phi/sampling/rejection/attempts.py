@@ -74,9 +74,9 @@ class Attempt:
     """One walk from the root.
 
     ``number``, ``node``: Its place in the launch order, and where it stands.
-    ``log_bound``: The upper bound that ``node`` had when the walk chose it, without the first ``since`` of its children.
-    ``since``: How many children of ``node`` it has decided against: all that there were when it chose a free token while none was
-        left of those drawn ahead; else 0.
+    ``log_bound``: The upper bound of ``node`` when the walk chose it, less that of the children that it has decided against.
+    ``since``: The number of these children, the first of ``node``: all that there were when the walk chose a free token, which was
+        not drawn yet; else 0.
     ``turns``: How often it has waited for the model.
     """
 
@@ -220,8 +220,8 @@ def descend(tree: BoundsTree, attempt: Attempt) -> bool | None:
             return False
         if node.free is None:
             return None
-        # The coin of thinning: fails with probability 1 - upper / bound, always where nothing is open. A member has the bound 1, so
-        # none is tossed for it.
+        # The coin of thinning: the walk survives with probability (upper bound now) / (upper bound when it chose the node), 0 where
+        # nothing is open. Both are 1 of a member, so none is tossed for it.
         if attempt.rng.random() >= ratio(node.log_open(attempt.since), attempt.log_bound):
             return False
         child = tree.choose(node, attrgetter("log_upper"), attempt.rng, since=attempt.since)

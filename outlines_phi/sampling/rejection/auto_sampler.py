@@ -18,7 +18,7 @@ from ...phi.tree.best_first import grow_trees
 from ...phi.tree.evaluator import TreeStore, afresh
 from ...phi.tree.tree import Node, refuse_impossible
 from ..draws import NO_DISTANCE, Draws, Guarantee, middle
-from ..lookahead import Lookahead
+from ..lookahead import WindowedDraws
 from ..phi_options import AutoPhi, Effort, FieldsPhi
 from ..sampler import Prefetch, Request, Sampler, Stream
 from .adaptive_proposal import ROUND, AdaptiveTrajectories, Candidate, pick
@@ -41,7 +41,7 @@ WHOLE_TOGETHER = 3
 
 @final
 class ShortAttempts:
-    """Attempts of one prompt for ``share`` of the model calls of the shortest text, and for as many again with each that succeeds.
+    """Attempts of one prompt for ``share`` times the model calls of the shortest text, and for those of one more with each success.
 
     None any more where the tree knows that few can succeed, as it mostly does after a few tokens. It is looked at before every
     launch; what was launched is finished. A text that goes on for long does not prolong the time in which others are launched.
@@ -236,7 +236,7 @@ class AutoSampler(Sampler):
         ]
         done = lambda: (sum(len(row.accepted) for row in attempts), sum(row.read for row in attempts))  # noqa: E731
         follow(lambda: call.progress(*done()))
-        fields: Lookahead | None = None
+        fields: WindowedDraws | None = None
         results = lambda: [self._joined(call, *row, fields) for row in enumerate(attempts)]  # noqa: E731
         with call.handing_over(results):
             grow_trees([ShortAttempts(row, n, self.phi.share) for row in attempts], call.evaluator, call.foresight)
@@ -244,7 +244,7 @@ class AutoSampler(Sampler):
             missing = [n - len(row.accepted) for row in attempts]
             if any(missing):
                 evaluator, first = call.evaluator, Stream.CANDIDATE
-                fields = Lookahead(FieldsPhi(), call.request, self.draft, evaluator, missing, first, done())
+                fields = WindowedDraws(FieldsPhi(), call.request, self.draft, evaluator, missing, first, done())
                 try:
                     for _ in fields.steps():
                         pass
@@ -253,7 +253,7 @@ class AutoSampler(Sampler):
                     raise
         return results()
 
-    def _joined(self, call: TreeCall, index: int, attempts: Attempts, fields: Lookahead | None) -> Draws:
+    def _joined(self, call: TreeCall, index: int, attempts: Attempts, fields: WindowedDraws | None) -> Draws:
         """Return the exact draws of a prompt, and those drawn field by field."""
         bounds = call.trees[index].log_bounds
         rest = Draws(items=(), budget=call.trees[index].budget) if fields is None else fields.draws()[index]

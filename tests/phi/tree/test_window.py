@@ -69,7 +69,7 @@ def test_windows_end_where_few_walks_come_or_their_first_token_is_released() -> 
 
 @pytest.mark.parametrize(("pending", "tokens"), [(0, 4), (1, 3), (2, 2), (3, 1), (4, 1), (5, 1), (6, 0)])
 def test_what_precedes_the_waiting_bytes_is_final(pending: int, tokens: int) -> None:
-    assert (Release().released([1, 3, 1, 1], pending), Renewal(2).released([1, 3, 1, 1], pending)) == (tokens, 4)
+    assert (Release().count_final([1, 3, 1, 1], pending), Renewal(2).count_final([1, 3, 1, 1], pending)) == (tokens, 4)
 
 
 def test_options_say_where_windows_end_and_a_guide_without_phrases_is_refused() -> None:

@@ -151,8 +151,7 @@ class Sizes:
             # Of so many different values, those that are left are no greater than all but the least.
             sizes = self._smallest_sizes(shape, both(item, seen.unlike), left.least + 1)
             return min(NEVER, sum(sizes[1:]) + gaps.of(left.least) + 1) if len(sizes) > left.least else NEVER
-        after = seen if value is None else seen.with_all([value])
-        return self.of_array(left, gaps, seen=after, rank=left.needed + 1)
+        return self.of_array(left, gaps, seen=(seen if value is None else seen.with_all([value])), rank=left.needed + 1)
 
     def contested(self, shape: ArrayShape, seen: Seen, *, onward: bool = False) -> set[str]:
         """Return the canonical texts of the values that make a difference to the size of the rest if they are the next item.

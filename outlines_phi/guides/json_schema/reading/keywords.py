@@ -194,8 +194,7 @@ def _lengths(place: Place, keyword: str) -> Formula:
 
 
 def _pattern(place: Place) -> Formula:
-    dialect = place.contents.get(PATTERN_DIALECT, "ecma")
-    return among(place.matching(place.text("pattern"), "pattern", dialect=dialect))
+    return among(place.matching(place.text("pattern"), "pattern", dialect=place.contents.get(PATTERN_DIALECT, "ecma")))
 
 
 def _format(place: Place) -> Formula:

@@ -235,8 +235,7 @@ class Template:
         return self._with(other, ways[0], (*ways[1:], *follow))
 
     def _with(self, other: Template, first: frozenset[int], follow: tuple[frozenset[int], ...]) -> Template:
-        schemas = tuple(dict.fromkeys(self.schemas + other.schemas))
-        return Template(self.pieces + other.pieces, first, follow, schemas)
+        return Template(self.pieces + other.pieces, first, follow, tuple(dict.fromkeys(self.schemas + other.schemas)))
 
     def _moved(self, places: int) -> tuple[frozenset[int], tuple[frozenset[int], ...]]:
         """Return the first pieces and the followers of each piece, numbered from ``places`` on."""
