@@ -23,6 +23,7 @@ from ..numerics.checks import counted
 from ..numerics.weights import bounds_text
 from ..phi.estimator import Phi
 from ..plugin.call import Call, CallOptions
+from ..plugin.choices import STOPS
 from ..plugin.generator import Generator, PhiGenerator
 from ..plugin.session import PhiModel
 from ..plugin.types.output_types import to_language
@@ -284,7 +285,10 @@ class Task:
             "draft": options.draft and {"names": options.draft.names or "none", "length": options.draft.length},
             "n": self.n,
             "seed": self.seed,
+            **{name: value for name, value in self.call.keywords.items() if name in STOPS},
             **self._ends,
+            "tokens": options.tokens or None,
+            "top": options.top or None,
             **dict(self.told),
         }
         return {

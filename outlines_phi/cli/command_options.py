@@ -198,6 +198,15 @@ class Given(SimpleNamespace):
             to_language(output_type)
         return name, output_type
 
+    def spare_inputs(self, outputs: Sequence[Path | None]) -> None:
+        """Refuse to write over a file that the command reads."""
+        for name in ("file", "schema", "grammar", "ban_file"):
+            source = Path(getattr(self, name, None) or "")
+            if source.is_file() and any(one and one.is_file() and one.samefile(source) for one in outputs):
+                raise UnsupportedError(
+                    f"Give another --output: {source} is the file of --{name.replace('_', '-')}, which this command reads."
+                )
+
     def keywords(self, **others: Any) -> dict[str, Any]:
         """Return the keywords of a call, checked: the settings that were given, and those of ``others`` that are not ``None``."""
         given = {name: getattr(self, name, None) for name in (*SETTINGS, *TEXTS, *ACCOUNTS)} | others
@@ -294,7 +303,9 @@ def taking(*tables: Rows) -> Callable[[Callable[..., None]], Callable[..., None]
 
         @wraps(command)
         def called(**values: Any) -> None:
-            command(Given(**{name: values.pop(name) for name in rows}), **values)
+            given, output = Given(**{name: values.pop(name) for name in rows}), values.get("output")
+            given.spare_inputs(output if isinstance(output, list) else [output])
+            command(given, **values)
 
         only = Parameter.KEYWORD_ONLY
         parameters = [Parameter(name, only, default=value, annotation=kind) for name, (kind, value) in types.items()]

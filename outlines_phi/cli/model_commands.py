@@ -90,7 +90,11 @@ def generate(
         type_name=type_name,
         n=n,
         seed=seed,
-        told=(("tolerance", given.tolerance), ("confidence", given.confidence)),
+        told=(
+            ("tolerance", given.tolerance),
+            ("confidence", given.confidence),
+            ("token_ids", token_ids or None),
+        ),
     )
     if chosen is not None and output is not None:
         pool, form = chosen
@@ -242,6 +246,10 @@ def read_weights(path: Path) -> tuple[dict[str, Any], list[list[float]]]:
         case {"ends": "open"}:
             raise UnsupportedError(
                 f"Draw without --ends open to audit: the plain masking of applications ends with a member, and {path} has it."
+            )
+        case {"stop": _} | {"stop_strings": _}:
+            raise UnsupportedError(
+                f"Draw without stop strings to audit: the plain masking of applications ends with a member, and {path} has them."
             )
         case {"settings": {"tokenization": str(tokenization)}} if tokenization != "any":
             raise UnsupportedError(

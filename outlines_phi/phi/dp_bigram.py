@@ -248,10 +248,8 @@ class Induction:
         self._done = distinct[target] == DONE
         self._at, self._column = number[target], column
         self._masses = np.ascontiguousarray((columns.weights @ after).T)  # [J, J]: mass of each class, after each class
-        first = np.where(self._done, 0.0, -np.inf)
-        self.layers = Layers(first, self._step, budget - 1, max_bytes)
-        distances = np.array([space.distance[state] for state in distinct.tolist()], dtype=np.int64)
-        self._distance = distances[place]
+        self.layers = Layers(np.where(self._done, 0.0, -np.inf), self._step, budget - 1, max_bytes)
+        self._distance = np.array([space.distance[state] for state in distinct.tolist()], dtype=np.int64)[place]
 
     def _step(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         after = log_product(np.append(values, -np.inf)[self._arrival], self._masses)  # [S, J]

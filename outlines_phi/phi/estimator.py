@@ -235,8 +235,7 @@ class LocalPhi(StepPhi):
 
     def scores(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
         """Return ``log p`` of live tokens, by the cached bias row of each state; see :meth:`StepPhi.scores`."""
-        pairs = zip(states, remaining, strict=True)
-        bias = [table.bias(state, left, log_p.device) for state, left in pairs]
+        bias = [table.bias(state, left, log_p.device) for state, left in zip(states, remaining, strict=True)]
         return add_rows(log_p, bias, out=torch.empty_like(log_p))
 
 

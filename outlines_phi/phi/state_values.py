@@ -203,8 +203,7 @@ class StateValues:
         self._pending: list[Observed] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        known = self.known
-        return {"given": self.given, "_known": known, "_subject": self._subject}
+        return {"given": self.given, "_known": self.known, "_subject": self._subject}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__()  # a lock of its own

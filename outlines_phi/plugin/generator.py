@@ -564,8 +564,7 @@ def Generator(  # noqa: N802 - named as the host's own function
         "stop_strings": stop_strings,
     }
     options = CallOptions.read({**own, "draft": draft, "draft_length": draft_length}, None)
-    drafts = check_draft(model, correction.estimator(sampler), options.draft)
-    own |= {"constraint": options.constraint, "draft": drafts}
+    own |= {"constraint": options.constraint, "draft": check_draft(model, correction.estimator(sampler), options.draft)}
     made = PhiGenerator(model, output_type, correction, own, backend)
     _ = made.table  # raises what does not go with ``ends``
     return made

@@ -284,8 +284,7 @@ class PhiModel(Asynchronous, ABC):
         **limits: Any,
     ) -> list[Ranking]:
         """Return the ``top`` most probable members after every prompt; ``limits`` as :func:`rank` takes them."""
-        ranked = partial(rank, top=top, store=self._trees, reader=reader, **limits)
-        return self._answers(inputs, table, options, ranked)
+        return self._answers(inputs, table, options, partial(rank, top=top, store=self._trees, reader=reader, **limits))
 
     def probabilities(
         self,

@@ -131,8 +131,7 @@ def rank(
         empty = [tree for tree, done, result in zip(trees, finished, results, strict=True) if done and not result]
         refuse_impossible(empty, request.settings)
         if not all(finished):
-            row = finished.index(False)
-            raise _shortfall(row, results, effort)
+            raise _shortfall(finished.index(False), results, effort)
     return results
 
 

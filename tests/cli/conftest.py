@@ -18,10 +18,12 @@ import datetime
 import enum
 from typing import Literal
 
+from outlines.types import JsonSchema
 from outlines_phi import Thinking
 from pydantic import BaseModel, field_validator
 
 Answer = Literal["yes", "no"]
+Listed, Spaced = JsonSchema('{"enum": ["yes"]}'), JsonSchema('{"enum": ["yes"]}', whitespace_pattern=" ")
 Thought = Thinking(Answer, end=". ", max_tokens=4)
 Day = datetime.date
 pattern = "[0-9]+"

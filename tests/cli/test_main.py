@@ -256,6 +256,7 @@ REFUSALS: dict[str, list[tuple[str, str]]] = {
         ("--model . x", "--model . cannot be loaded"),
         ("--device nothing x", "--device nothing cannot be used"),
         ("--output no/o.jsonl x", "there is no folder no"),
+        ("--file formats.py --output ./formats.py", "the file of --file, which this command reads"),
         ("--n 99999999999 x", "draws of a prompt at most fit into"),
         ("--overwrite x", "--overwrite was given without --output"),
         ("--output . x", "--output . is not a file"),

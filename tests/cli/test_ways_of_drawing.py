@@ -61,6 +61,10 @@ def test_texts_of_a_walk_are_those_without_a_draft(cli: Cli) -> None:
         ("--phi exact --draft none", "--phi exact", "draft.names ('none' in the file"),
         ("--particles 10", "--particles 20", "sampler.particles (10 in the file, 20 in this command)"),
         ("--particles 10", "--phi local", "another run"),
+        ("--stop ,", "--stop ;", "stop ([','] in the file, [';'] in this command)"),
+        ("--tokens", "--tokens --top 2", "top (None in the file, 2 in this command)"),
+        ("--seed 1", "--seed 1 --token-ids", "token_ids (None in the file"),
+        ("--type formats:Listed", "--type formats:Spaced", "differs in the output type"),
     ],
 )
 def test_a_file_is_gone_on_with_in_the_same_way_only(begun: str, other: str, said: str, cli: Cli) -> None:

@@ -102,6 +102,8 @@ TYPES: list[tuple[str, Any, type[Exception], str]] = [
     ("empty Literal", Literal[()], EmptyLanguageError, "Give at least one alternative.* choice of nothing"),
     ("empty Enum", Nothing, EmptyLanguageError, "Nothing.* choice of nothing"),
     ("empty Choice", Choice([]), EmptyLanguageError, "choice of nothing"),
+    ("Choice of bytes", Choice([b"a"]), UnsupportedError, "not supported"),
+    ("Choice of no list", Choice(3), UnsupportedError, "not iterable"),
     ("empty either", optional(either() + regex("a")), EmptyLanguageError, "choice of nothing"),
     (
         "empty enum in a schema",

@@ -354,8 +354,7 @@ class Completion:
         while True:
             before = dict(found)
             for each in found:
-                along = (self._derived(item.rest, self._after(item, found)) for item in ways[each])
-                found[each] = self._minimum(along)
+                found[each] = self._minimum(self._derived(item.rest, self._after(item, found)) for item in ways[each])
             if not recursive or found == before:
                 break
         for each, distances in found.items():

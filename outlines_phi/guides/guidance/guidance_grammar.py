@@ -220,8 +220,7 @@ class TextReading:
             if to is None:
                 ways.pop()
                 continue
-            since = before[-1].end if before else begin
-            nodes = [*before, Derived(body[len(before)], since, to)]
+            nodes = [*before, Derived(body[len(before)], before[-1].end if before else begin, to)]
             if len(nodes) == len(body):
                 if to == end:
                     yield nodes

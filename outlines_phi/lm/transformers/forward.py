@@ -155,8 +155,7 @@ class Borders:
         named = list(_numbers(model.config.to_dict()))
         separate = {length for rope, length in named if rope == "longrope"}
         crossed = {length for _, length in named if length > SHORT} - separate
-        reached = [length for length in sorted(separate | crossed) if max_length is None or length < max_length]
-        self.all = tuple(reached)
+        self.all = tuple([length for length in sorted(separate | crossed) if max_length is None or length < max_length])
         self.separate = frozenset(separate)
         tables = [b.shape[-1] for b in model.buffers() if b.ndim >= 2 and b.shape[-2] == b.shape[-1] == max_length]
         self.slots = max((size for size in (*crossed, *tables) if size <= SLOTS), default=0)

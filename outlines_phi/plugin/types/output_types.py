@@ -287,8 +287,8 @@ class JSONText:
 
     @property
     def text(self) -> str:
-        """The name in messages."""
-        return str(self.part[1]) if self.part[0] == "json" else repr(self.part)
+        """The name in messages and files: of a schema alone its text."""
+        return str(self.part[1]) if self.part[0] == "json" and self.part[2] is None else repr(self.part)
 
 
 def _document(schema: str) -> Any:
@@ -386,7 +386,13 @@ def parts_of(term: Term) -> Iterator[Term]:
     """Yield a term and the terms in it, those of the items of a choice among them."""
     yield term
     inner = (getattr(term, name, None) for name in ("term", "answer"))
-    for part in (*inner, *getattr(term, "terms", ()), *map(term_of, getattr(term, "items", ()))):
+    try:
+        items = [*map(term_of, getattr(term, "items", ()))]
+    except TypeError as error:
+        raise UnsupportedError(
+            f"Give a list of texts, numbers and types to choose from. {term!r:.80} was given: {_reason(error)}"
+        ) from error
+    for part in (*inner, *getattr(term, "terms", ()), *items):
         if isinstance(part, Term):
             yield from parts_of(part)
 

@@ -295,8 +295,7 @@ class CompiledTypes:
         return self._kept((guide.fingerprint(),), lambda: guide)
 
     def _lifted(self, automaton: ByteAutomaton) -> Table:
-        shape = (automaton.start, automaton.targets.shape)
-        digest = hashlib.blake2b(repr(shape).encode(), digest_size=16)
+        digest = hashlib.blake2b(repr((automaton.start, automaton.targets.shape)).encode(), digest_size=16)
         for array in (automaton.targets, automaton.byte_class, automaton.accepting, automaton.positions):
             digest.update(b"" if array is None else array.tobytes())
         return self._kept((digest.digest(),), lambda: FSMGuide.from_automaton(automaton, self._vocabulary))

@@ -316,8 +316,7 @@ class Machine(Maker, ByteMachine[Configuration]):
                 )
             except EmptyLanguageError:
                 break
-            text = machine.shortest()
-            found.append((machine.size(machine.start), value_of(text)))
+            found.append((machine.size(machine.start), value_of(machine.shortest())))
             seen = seen.and_also(found[-1][1])
         return found
 
