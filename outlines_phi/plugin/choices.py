@@ -530,7 +530,7 @@ def refuse_unknown(
 
 
 def refuse_mistyped(keywords: Iterable[str]) -> None:
-    """Refuse keywords that go on to transformers where ``phi`` or ``banned_phrases`` is meant."""
+    """Refuse keywords that would go on to a host's own loop where ``phi`` or ``banned_phrases`` is meant."""
     for name in keywords:
         if MEANT.get(name) == BANNED or get_close_matches(name, ("banned_phrases",), n=1, cutoff=_CLOSE):
             raise UnsupportedError(f"{name} cannot be used here; {BANNED}.")

@@ -264,8 +264,7 @@ class CodeAutomaton:
     def multiplied(self, cuts: Sequence[int]) -> CodeAutomaton:
         """Return the automaton of the strings of which the state has the bit of their length; another begins at each cut."""
         counter = CodeAutomaton.of_lengths([(cuts[-1], None)])  # a state for each length
-        bits = 1 << np.searchsorted(cuts, np.arange(len(counter)), side="right")
-        product = self & replace(counter, accepting=bits)
+        product = self & replace(counter, accepting=(1 << np.searchsorted(cuts, np.arange(len(counter)), side="right")))
         return CodeAutomaton.of(product.bounds, product.classes, product.targets, product.accepting != 0)
 
     def __len__(self) -> int:

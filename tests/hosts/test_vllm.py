@@ -176,6 +176,7 @@ def test_what_has_no_place_in_the_distribution_is_refused(given: dict[str, Any],
         ({"draft": "forced"}, "Give phi='exact', phi='auto' or a proposal"),
         ({"banned_phrases": ["yes"]}, "Give phi='local' for masking by this package"),
         ({"backend": "xgrammar"}, "Leave backend= out"),
+        ({"phy": "exact"}, r"did you mean phi=\?"),
     ],
 )
 def test_what_its_own_loop_has_no_use_for_is_refused(given: dict[str, Any], said: str, model: Any) -> None:

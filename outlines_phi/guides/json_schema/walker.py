@@ -32,7 +32,7 @@ Found = TypeVar("Found")
 MOST_STATES, MOST_EDGES, MOST_FRAMES, MOST_PARTS, MOST_MISSED = 1 << 14, 1 << 17, 1 << 16, 1 << 20, 1 << 15
 """Entries of the tables of one guide; those that are not written take no memory."""
 
-UNKNOWN, FIRST = 1, 3
+UNKNOWN, FIRST_EDGE = 1, 3
 _DEAD, _ANY = np.zeros(256, np.int32).data, np.full(256, UNKNOWN, np.int32).data
 
 
@@ -349,7 +349,7 @@ class Compiled:
     def _edge(self, edge: ByteEdge) -> int:
         number = self._edge_numbers.get(id(edge))
         if number is None:
-            number, own = FIRST + len(self._edges), self._of["edge"]
+            number, own = FIRST_EDGE + len(self._edges), self._of["edge"]
             check_room(number + 1, MOST_EDGES)
             self._edges.append(edge)
             self._edge_numbers[id(edge)] = number
