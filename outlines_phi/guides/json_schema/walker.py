@@ -168,27 +168,21 @@ class Tables(Shared):
         sizes |= {"row": MOST_STATES, "ends": MOST_STATES, "within": MOST_STATES}
         sizes |= {"record": 6 * MOST_STATES, "part": MOST_PARTS, "follow": MOST_FRAMES, "behind": 4 * MOST_FRAMES}
         sizes |= {"frame": 2 * MOST_FRAMES, "missed": 4 * MOST_MISSED, "asked": 4 * MOST_MISSED, "mask": forest.width}
-        sizes |= {
-            "edge": 3 * MOST_EDGES,
-            "listed": 6 * MOST_STATES,
-            "closing": MOST_PARTS,
-            "place": 3 * forest.nodes,
-            "reached": 2 * forest.nodes,
-        }
-        cuts = np.cumsum([*sizes.values()])
+        sizes |= {"edge": 3 * MOST_EDGES, "listed": 6 * MOST_STATES, "closing": MOST_PARTS, "place": 3 * forest.nodes}
         # What is never written takes no memory, and what was does not stay in a heap.
-        whole = np.frombuffer(mmap(-1, 4 * int(cuts[-1])), np.int32)
-        arrays = dict(zip(sizes, np.split(whole, cuts[:-1]), strict=True))
-        arrays |= {name: arrays[name].view(np.int64) for name in ("text", "offset")}
-        self.of = {name: array.data for name, array in arrays.items()}
-        self.asked, self.mask = arrays["asked"].reshape(-1, 4), arrays["mask"].view(np.uint32)
-        self.closing = arrays["closing"]
-        self.reached = arrays.pop("reached").reshape(-1, 2)
+        whole = np.frombuffer(mmap(-1, 4 * (sum(sizes.values()) + 2 * forest.nodes)), np.int32)
         self.walk = WalkTables(
-            width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED, most_ending=len(self.reached)
+            width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED, most_ending=forest.nodes
         )
-        for name, array in arrays.items():
-            setattr(self.walk, name, array.ctypes.data)
+        self.of, parts, begin, end = dict[str, memoryview](), dict[str, NDArray[Any]](), whole.ctypes.data, 0
+        for name, size in sizes.items():
+            parts[name] = whole[end : end + size]
+            self.of[name] = parts[name].data
+            setattr(self.walk, name, begin + 4 * end)
+            end += size
+        self.of |= {name: parts[name].view(np.int64).data for name in ("text", "offset")}
+        self.asked, self.mask = parts["asked"].reshape(-1, 4), parts["mask"].view(np.uint32)
+        self.closing, self.reached = parts["closing"], whole[end:].reshape(-1, 2)
         forest.enter_into(self.walk)
         self.address, self.ends = ctypes.addressof(self.walk), self.reached.ctypes.data
 
