@@ -116,7 +116,10 @@ def rollouts(generator: PhiGenerator, prompts: list[Any], n: int = 8, **keywords
 
 def _complete(draws: Draws) -> Iterator[Draw]:
     """Yield the draws of a group, and for each failure one of weight 0."""
-    if not draws.weighed or draws.guarantee < Guarantee.WEIGHTED:
+    items = list(draws)
+    if draws.guarantee is Guarantee.EXACT and not draws.weighed:  # one field, whose mass nobody asked for
+        items = [replace(draw, log_w=0.0) for draw in draws]
+    elif not draws.weighed or draws.guarantee < Guarantee.WEIGHTED:
         raise UnsupportedError(
             "Give phi='exact' or 'auto', weights (FieldsPhi(weights=True), LookaheadPhi(weights=True)) or "
             f"Thinking(..., scope='joint'). The weights of these draws ({draws.guarantee}) to the conditioned policy are not known."
@@ -125,7 +128,7 @@ def _complete(draws: Draws) -> Iterator[Draw]:
         raise EmptyLanguageError(
             f"Give phi='exact', or more roll-outs. None of the {draws.failures} trajectories after a prompt found an allowed token."
         )
-    yield from draws
+    yield from items
     yield from [replace(draws[0], log_w=-math.inf)] * draws.failures
 
 

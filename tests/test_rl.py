@@ -131,13 +131,13 @@ def test_a_step_knows_nothing_of_earlier_weights(phi: str) -> None:
 
 def test_a_record_adds_up() -> None:
     policy = tilted()
-    for phi in ("exact", "local"):
+    for phi in ("exact", "local", "fields"):  # the format is one field
         for one in rollouts(outlines_phi.Generator(policy.model, FORMAT, phi=phi), [PROMPT] * 2, 5, seed=0):
             (log_p,) = policy.log_p([one.completion_ids]).tolist()
             assert sum(one.log_p) == pytest.approx(log_p) and one.prompt_ids == PROMPT  # type: ignore[arg-type]
             assert one.value == one.draw.text and one.group in (0, 1)
-            if phi == "exact":
-                assert set(one.log_q) == {None}
+            if phi != "local":
+                assert set(one.log_q) == {None} and not math.isnan(one.log_w)
             else:
                 assert sum(np.subtract(one.log_p, one.log_q)) == pytest.approx(one.log_w)  # type: ignore[arg-type]
 

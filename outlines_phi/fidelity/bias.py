@@ -281,7 +281,7 @@ LOW = -5.0
 REMEDIES = {
     "case": "begin the values with the capital or small letters that the model begins with",
     "blank": "move the blank: from the end of the prompt into the format, or out of it",
-    "ask": "ask for the format in the prompt ('Answer with yes or no.')",
+    "ask": "ask for the format in the prompt, with an example",
     "ends": "let the text go on after the value (ends='open')",
     "fields": "in an object, draw each field by itself (phi='fields')",
 }

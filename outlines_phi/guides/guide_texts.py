@@ -98,29 +98,26 @@ def list_texts(table: Table, state: int, budget: int, limit: int) -> list[bytes]
 
 def _members(automaton: ByteAutomaton, state: int, vocabulary: Vocabulary, most: int, limit: int) -> list[bytes] | None:
     """Return the texts accepted from ``state`` on that ``most`` tokens can write, in order; ``None`` as for :func:`list_texts`."""
-    spelled = {token for token in vocabulary.tokens if token}
-    longest = max(map(len, spelled))
-    texts, prefixes, written = list[bytes](), 0, 0
-    # With each prefix, the fewest tokens that write it and each of its longest prefixes.
-    stack: list[tuple[bytes, int, tuple[float, ...]]] = [(b"", state, (0,))]
+    trie = Trie.of(vocabulary)
+    longest, texts, prefixes, written = len(trie.levels) - 2, list[bytes](), 0, 0
+    # With each prefix: the fewest tokens that write it, and the tokens that it ends in, each with those before it.
+    stack: list[tuple[bytes, int, float, list[tuple[int, float]]]] = [(b"", state, 0, [])]
     while stack:
-        text, state, fewest = stack.pop()
-        prefixes, written = prefixes + 1, written + (fewest[-1] <= most)
-        if automaton.accepting[state] and fewest[-1] <= most:
+        text, state, fewest, within = stack.pop()
+        prefixes, written = prefixes + 1, written + (fewest <= most)
+        if automaton.accepting[state] and fewest <= most:
             texts.append(text)
         targets = automaton.targets[state, automaton.byte_class]
         live = np.flatnonzero(automaton.distances[targets] < UNREACHABLE)[::-1].tolist()
         # Those that end within a token are bounded as well: their number grows with the length of tokens.
         if live and (written > limit or prefixes + len(stack) + len(live) > limit * longest):
             return None
+        begun = [(trie.edges(node), before) for node, before in (*within, (0, fewest)) if before < most]
         for byte in live:
-            below, tokens = text + bytes([byte]), math.inf
-            for size in range(1, min(longest, len(below)) + 1):
-                if below[-size:] in spelled:
-                    tokens = min(tokens, fewest[-size] + 1)
-            counts = (*fewest, tokens)[-longest:]
-            if min(counts) <= most:
-                stack.append((below, int(targets[byte]), counts))
+            below = [(edges[byte], before) for edges, before in begun if byte in edges]
+            if below:
+                tokens = min((before + 1 for node, before in below if trie.is_end[node]), default=math.inf)
+                stack.append((text + bytes([byte]), int(targets[byte]), tokens, below))
     return texts
 
 

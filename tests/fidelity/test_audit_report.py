@@ -457,8 +457,7 @@ def test_the_page_has_charts_of_its_numbers_escapes_and_is_self_contained() -> N
     assert all(
         f">a: {one.value}<" in html.unescape(values) and f">{one.masked:.3f}<" in values for one in report.distortions
     )
-    names = ["<script>", *(f"prompt {i}" for i in range(19))]
-    several = audited([many(LANGUAGES[0])[:50]] * 20, names).to_html()
+    several = audited([many(LANGUAGES[0])[:50]] * 20, ["<script>", *(f"prompt {i}" for i in range(19))]).to_html()
     assert re.findall(r"<svg .*?</svg>", several, re.DOTALL)[0].count('class="mark"') == plots.ROWS
     assert "&lt;script&gt;" in several and "<script>" not in several and "http" not in several
     assert several.count("<section") == several.count("</section>")
@@ -535,8 +534,7 @@ def test_audits_of_nothing_are_refused() -> None:
 
 
 def test_one_prompt_without_a_completed_draw_does_not_lose_the_others() -> None:
-    failed = Trace([1], [b"a"], [-2.0], [-1.0, -math.inf], [0.5, math.inf])  # a step, then a dead end
-    report = audited([many(LANGUAGES[0])[:50], [failed] * 50])
+    report = audited([many(LANGUAGES[0])[:50], [Trace([1], [b"a"], [-2.0], [-1.0, -math.inf], [0.5, math.inf])] * 50])
     assert report.findings[1].steps[0].margin == 0.5 and report.findings[1].steps[0].nats == 0
     dead = report.findings[1].bias
     assert dead.failed.value == 1 and math.isnan(dead.kl.value) and dead.tv.interval.low > 0.8

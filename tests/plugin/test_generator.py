@@ -282,6 +282,12 @@ class TestProbabilities:
         lower, upper = draws.log_z_bounds
         assert p_value(ids(draws), law.mu) > ALPHA and lower - NATS <= law.log_phi <= upper + NATS
 
+    def test_a_type_without_bounds_is_listed_within_a_budget(self, model: PhiTransformers) -> None:
+        """Digits that no token spells together are not followed beyond it."""
+        assert (found := Generator(model, int).probabilities("Age: ", max_new_tokens=4)).complete and len(
+            found
+        ) == 1_099
+
     def test_few_prefixes_of_a_record_decide(self, fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
         """A call takes what may count, not all that it has room for."""
         characters, spent = Generator(fresh, Character), []
