@@ -60,6 +60,5 @@ def tekken_vocabulary() -> Vocabulary:
         raise SystemExit("the benchmarks need the tokenizer files of mistral-common: pip install mistral-common")
     content = json.loads((Path(spec.origin).parent / "data" / FILE).read_text(encoding="utf-8"))
     size, special = content["config"]["default_vocab_size"], content["config"]["default_num_special_tokens"]
-    ranks = content["vocab"][: size - special]
-    tokens = [b""] * special + [base64.b64decode(entry["token_bytes"]) for entry in ranks]
+    tokens = [b""] * special + [base64.b64decode(entry["token_bytes"]) for entry in content["vocab"][: size - special]]
     return Vocabulary(tuple(tokens), (EOS,), np.ones(size, dtype=bool))

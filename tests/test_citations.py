@@ -191,8 +191,9 @@ def test_every_estimator_has_its_row_and_every_make_target_is_there() -> None:
 
 
 def test_the_site_is_tested_where_the_package_cannot_be_imported() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    given = re.search(r"-docs/bin/python -m pytest (.*)$", makefile, re.MULTILINE)
+    given = re.search(
+        r"-docs/bin/python -m pytest (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert given
     without = "import sys; sys.modules['lazy_loader'] = None; import pytest; sys.exit(pytest.main(sys.argv[1:]))"
     command = [sys.executable, "-c", without, *shlex.split(given[1]), "--collect-only", "-p", "no:cacheprovider"]

@@ -182,8 +182,7 @@ def main(
                 for length in range(steps):
                     where = prefixes(table, tokens, length, budget)
                     for name, estimate in estimates.items():
-                        logits = stream.step(tokens[:, length : length + 1])
-                        scores = settings.log_p(logits, vocabulary, ())
+                        scores = settings.log_p(stream.step(tokens[:, length : length + 1]), vocabulary, ())
                         start = time.thread_time()
                         estimate.scores(scores, where)
                         if repeat:  # the first walk fills the tables

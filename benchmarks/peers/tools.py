@@ -143,8 +143,7 @@ def main(n: int = 2000) -> None:
         floor = noise_floor(mu, n)
         for method in (*PHI, "xgrammar"):
             law = frequencies(list(map(chosen, drawn(lm, choice, method, n))))
-            tv = total_variation(mu, law)
-            report.add(method, choice, n, tv, floor, law.get("tea", 0.0), law.get(None, 0.0))
+            report.add(method, choice, n, total_variation(mu, law), floor, law.get("tea", 0.0), law.get(None, 0.0))
         report.add("exact distribution", choice, "", "", "", mu["tea"], mu.get(None, 0.0))
     report.write(draws=n, xgrammar=version("xgrammar"))
 

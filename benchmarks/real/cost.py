@@ -59,8 +59,7 @@ class Bench:
 
     def stock_call(self, task: Task) -> Callable[[int], dict[str, Any]]:
         """Return the draw of a seed in stock Outlines, with its cost."""
-        typed = task.output_type is not None
-        made = outlines.Generator(self.stock, task.output_type) if typed else self.stock
+        made = outlines.Generator(self.stock, task.output_type) if task.output_type is not None else self.stock
 
         def call(seed: int) -> dict[str, Any]:
             prompts = task.prompts(seed)

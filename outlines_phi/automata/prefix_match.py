@@ -35,8 +35,7 @@ def boundary(pattern: str) -> ByteAutomaton:
         )
     product = Product.of((wanted, character - wanted), needed=1)
     known = (product.places[:, 0] != DEAD) & (product.places[:, 1] == DEAD)
-    targets = np.where(known[:, None], DEAD, product.targets)
-    return ByteAutomaton(targets, product.byte_class, 1, known).trim()
+    return ByteAutomaton(np.where(known[:, None], DEAD, product.targets), product.byte_class, 1, known).trim()
 
 
 _CONTINUATIONS = bytes(range(0x80, 0xC0))  # The bytes of a character after its first

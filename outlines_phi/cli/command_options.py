@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
+from os.path import isfile, samefile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, final, get_args, get_type_hints
@@ -199,12 +200,15 @@ class Given(SimpleNamespace):
         return name, output_type
 
     def spare_inputs(self, outputs: Sequence[Path | None]) -> None:
-        """Refuse to write over a file that the command reads."""
-        for name in ("file", "schema", "grammar", "ban_file"):
-            source = Path(getattr(self, name, None) or "")
-            if source.is_file() and any(one and one.is_file() and one.samefile(source) for one in outputs):
+        """Refuse to write over a file that the command reads: its prompts, phrases, or what has the output type."""
+        module, _, _ = (getattr(self, "type_", None) or "").partition(":")
+        sources = {
+            name: getattr(self, name.replace("-", "_"), None) for name in ("file", "schema", "grammar", "ban-file")
+        }
+        for name, source in {**sources, "type": f"{module.replace('.', '/')}.py"}.items():
+            if any(one and isfile(one) and source and isfile(source) and samefile(one, source) for one in outputs):
                 raise UnsupportedError(
-                    f"Give another --output: {source} is the file of --{name.replace('_', '-')}, which this command reads."
+                    f"Give another --output: {source} is the file of --{name}, which this command reads."
                 )
 
     def keywords(self, **others: Any) -> dict[str, Any]:

@@ -171,8 +171,7 @@ class MLXModel(SequenceModel):
                 f"{', '.join(others)} in mlx-lm, from whose middle a text cannot go on."
             )
         self._layers = len(caches)
-        size = model(mx.array([[0]])).shape[-1]
-        self.vocabulary = Vocabulary.from_tokenizer(tokenizer, size=size, eos_ids=eos_ids)
+        self.vocabulary = Vocabulary.from_tokenizer(tokenizer, size=model(mx.array([[0]])).shape[-1], eos_ids=eos_ids)
         self.max_length = getattr(getattr(model, "args", None), "max_position_embeddings", None)
         self._arrays: list[mx.array] = []
         self._version = 0

@@ -175,8 +175,7 @@ class StateSpace:
 
     def targets(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return ``int64[S, n]``: where each of ``tokens`` leads from each state."""
-        found = [row.targets[row.partition.class_of[tokens]] for row in self.rows.values()]
-        return np.stack(found).astype(np.int64)
+        return np.stack([row.targets[row.partition.class_of[tokens]] for row in self.rows.values()]).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -137,8 +137,7 @@ class Trie:
     def _ids(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The ids in the order of their nodes, and where those of each node begin."""
         counts = np.bincount(self.node_of, minlength=len(self))
-        order = np.argsort(self.node_of, kind="stable")
-        return order.astype(np.int32), np.concatenate([[0], np.cumsum(counts)])
+        return np.argsort(self.node_of, kind="stable").astype(np.int32), np.concatenate([[0], np.cumsum(counts)])
 
     def ending(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return the ids that end at ``nodes``, those of each together, and how many each has."""

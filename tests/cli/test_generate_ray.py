@@ -221,7 +221,7 @@ def test_a_package_that_is_missing_is_named(
         (f"{SENT} --actors 2 x", "--actors was given without --ray"),
         (f"{SENT} --gpus 1 --parts jsonl x", "--gpus, --parts was given without --ray"),
         (f"{SENT} --ray x", "--ray was given without --output"),
-        (f"{SENT} --ray --output formats.py x", "--output formats.py is a file"),
+        (f"{SENT} --ray --output full/a.txt x", "--output full/a.txt is a file"),
         (f"{SENT} --ray --output no/draws x", "Make the folder no first"),
         (f"{SENT} --ray --output full x", "has files that outlines-phi did not write"),
         (f"{SENT} --ray --actors 5 --output draws x", "Give fewer --actors"),

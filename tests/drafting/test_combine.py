@@ -126,8 +126,7 @@ def test_prompts_have_rates_of_their_own() -> None:
     proposer = Proposer(AdaptedLength(Scripted(always)), run)
     sites = [site_of(run, row=row, budget=401) for row in range(2)]
     for _ in range(20):
-        drafts = proposer.propose(sites, [8, 8], [np.random.default_rng(0)] * 2)
-        good, bad = drafts
+        good, bad = proposer.propose(sites, [8, 8], [np.random.default_rng(0)] * 2)
         for token in (*good.tokens, B):
             sites[0] = sites[0].after(token, TABLE)
         sites[1] = sites[1].after(A, TABLE)
@@ -197,8 +196,7 @@ def test_the_first_that_has_something_and_on_from_there(
 
 def test_a_part_of_a_drawn_chain_that_cannot_be_followed_ends_it() -> None:
     run = run_of(table_of("(ab|c)*x"))
-    drafter = FirstOf((after(C, (A, A, A), drawn=True), after(A, (B, C))))
-    (draft,) = propose(drafter, run, [site_of(run, (C,))], 4)
+    (draft,) = propose(FirstOf((after(C, (A, A, A), drawn=True), after(A, (B, C)))), run, [site_of(run, (C,))], 4)
     assert draft.tokens == (A, A) and draft.log_r is not None and draft.log_r.shape == (2, SIZE)
 
 
@@ -216,8 +214,7 @@ def test_deterministic_parts_of_a_drawn_chain_have_the_law_that_is_one_on_them()
 
 
 def test_forced_text_then_look_up() -> None:
-    table = table_of("ab[abc]{2,6}x")
-    run = run_of(table, prompts=[(B, C, A, C, X)])
+    run = run_of(table_of("ab[abc]{2,6}x"), prompts=[(B, C, A, C, X)])
     drafter = FirstOf((ForcedDrafter(), PromptLookupDrafter()))
     assert propose(ForcedDrafter(), run, [site_of(run)], 6)[0].tokens == (AB,)
     assert propose(drafter, run, [site_of(run, (A,))], 6)[0].tokens == (B, C, A, C, X)

@@ -239,8 +239,7 @@ def test_places_that_the_guide_does_not_let_go_on_are_passed_over(
 
 
 def test_the_latest_of_the_longest() -> None:
-    prompt = (C, A, B, X, B, A, C, A, B)
-    run = run_of(FREE, prompts=[prompt])
+    run = run_of(FREE, prompts=[(C, A, B, X, B, A, C, A, B)])
     drafts = {ngram: propose(PromptLookupDrafter(ngram), run, [site_of(run)], 2)[0].tokens for ngram in (1, 2, 3)}
     assert drafts == {1: (A, C), 2: (X, B), 3: (X, B)}
 

@@ -151,8 +151,7 @@ def test_a_nested_record_is_drafted_as_the_tokenizer_writes_it() -> None:
 
 
 def test_other_spacing_is_taken_up() -> None:
-    compact = TEXT.replace(", ", ",").replace(": ", ":")
-    calls = replayed(CANONICAL.encode(compact))
+    calls = replayed(CANONICAL.encode(TEXT.replace(", ", ",").replace(": ", ":")))
     drafts = [draft for draft, _ in calls]
     assert drafts[0] == '{"name": "'  # nothing is known yet
     assert any('"age":' in draft and ": " not in draft for draft in drafts)

@@ -205,8 +205,7 @@ def asynchronous(row: Row) -> list[str]:
 def installed(row: Row) -> list[str]:
     outlines_phi.install()
     try:
-        stock = outlines.from_transformers(*loaded())
-        return outlines.Generator(stock, row.type, **row.own)(row.prompt, **row.several)
+        return outlines.Generator(outlines.from_transformers(*loaded()), row.type, **row.own)(row.prompt, **row.several)
     finally:
         outlines_phi.uninstall()
 

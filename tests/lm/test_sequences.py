@@ -109,8 +109,7 @@ def test_what_was_given_up_is_read_again_from_where_it_is_held() -> None:
 def test_a_text_that_finds_no_room_is_an_error_and_the_next_one_is_read() -> None:
     trees = SequencePaths(CellContext(4, 6, 4), [[3, 4, 5]], SIZE, LONGEST)
     trees.roots()
-    chain = [0, *range(1, 4)]
-    refused(r"Give more cells\. A text of 7 tokens", trees.extend, chain, [6, 7, 8, 9], error=ModelError)
+    refused(r"Give more cells\. A text of 7 tokens", trees.extend, [0, *range(1, 4)], [6, 7, 8, 9], error=ModelError)
     answer = trees.extend([0, trees.next_node], [6, 7])
     np.testing.assert_allclose(answer.logits[1].double().numpy(), TABLE.logits((3, 4, 5, 6, 7)), rtol=1e-5)
 

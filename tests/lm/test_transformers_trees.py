@@ -137,8 +137,7 @@ def test_packed_bfloat16_is_as_near_to_float32_as_plain_bfloat16(name: str, atte
 
 
 def total_variation(first, second) -> float:
-    laws = (torch.stack(logits).softmax(-1) for logits in (first, second))
-    return float(0.5 * torch.sub(*laws).abs().sum(-1).mean())
+    return float(0.5 * torch.sub(*(torch.stack(logits).softmax(-1) for logits in (first, second))).abs().sum(-1).mean())
 
 
 def root_mean_square(first, second) -> float:

@@ -64,8 +64,7 @@ def test_a_changed_partition_is_that_of_its_classes(first: str) -> None:
 def test_what_was_chosen_of_a_partition_is_not_given_away() -> None:
     flags = np.array([False, True, True, False, True, True, True])
     one, other = (Partition.changed(CLASSES, CHANGES[:n], 7) for n in (1, 2))
-    found = one.where(flags)
-    found[:] = True
+    one.where(flags)[:] = True
     assert other.where(flags).tolist() == flags[other.class_of].tolist()
 
 

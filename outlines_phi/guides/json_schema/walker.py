@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from mmap import mmap
+from mmap import ACCESS_COPY, mmap
 from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
@@ -169,8 +169,9 @@ class Tables(Shared):
         sizes |= {"record": 6 * MOST_STATES, "part": MOST_PARTS, "follow": MOST_FRAMES, "behind": 4 * MOST_FRAMES}
         sizes |= {"frame": 2 * MOST_FRAMES, "missed": 4 * MOST_MISSED, "asked": 4 * MOST_MISSED, "mask": forest.width}
         sizes |= {"edge": 3 * MOST_EDGES, "listed": 6 * MOST_STATES, "closing": MOST_PARTS, "place": 3 * forest.nodes}
-        # What is never written takes no memory, and what was does not stay in a heap.
-        whole = np.frombuffer(mmap(-1, 4 * (sum(sizes.values()) + 2 * forest.nodes)), np.int32)
+        # What is never written takes no memory, and what was does not stay in a heap; a forked process has a copy of its own.
+        room = mmap(-1, 4 * (sum(sizes.values()) + 2 * forest.nodes), access=ACCESS_COPY)
+        whole = np.frombuffer(room, np.int32)
         self.walk = WalkTables(
             width=forest.width, most_frames=MOST_FRAMES, most_missing=MOST_MISSED, most_ending=forest.nodes
         )

@@ -381,8 +381,7 @@ class RegionTrees(ForestTrees):
     def _evaluate(self, nodes: NDArray[np.int64]) -> Rows:
         """Evaluate new nodes (and prompts, the first time), each in the trees of its region; return their logits ``[n, V]``."""
         forest = self._forest
-        lengths = forest.prompt_lengths[forest.row[nodes]] + forest.depth[nodes]
-        regions = self._regions(lengths)
+        regions = self._regions(forest.prompt_lengths[forest.row[nodes]] + forest.depth[nodes])
         self._part, self._inner = grown(self._part, len(forest)), grown(self._inner, len(forest))
         old, begun = len(self._parts), dict[int, int]()  # by region
         prompts: dict[int, list[int]] = {}

@@ -224,8 +224,7 @@ class TreeMask:
         seen[places[0], places[1], : base // 8] = np.packbits(self.prompt_positions[rows] >= 0, axis=-1)[places[0]]
         if not any(self.windows.values()):
             return (seen,)
-        keys = [self.prompt_positions[rows], self._positions[rows, : layout.width]]
-        return seen, np.concatenate(keys, axis=-1)
+        return seen, np.concatenate([self.prompt_positions[rows], self._positions[rows, : layout.width]], axis=-1)
 
     def build(
         self, positions: Tensor, seen: Tensor, keys: Tensor | None = None, *, dtype: torch.dtype

@@ -287,8 +287,8 @@ class JSONText:
 
     @property
     def text(self) -> str:
-        """The name in messages and files: of a schema alone its text."""
-        return str(self.part[1]) if self.part[0] == "json" and self.part[2] is None else repr(self.part)
+        """All that decides the texts, for fingerprints."""
+        return repr(self.part)
 
 
 def _document(schema: str) -> Any:
@@ -387,7 +387,9 @@ def parts_of(term: Term) -> Iterator[Term]:
     yield term
     inner = (getattr(term, name, None) for name in ("term", "answer"))
     try:
-        items = [*map(term_of, getattr(term, "items", ()))]
+        if isinstance(given := getattr(term, "items", ()), Iterator):
+            raise TypeError("An iterator gives its items once, and they are read more often.")
+        items = [*map(term_of, given)]
     except TypeError as error:
         raise UnsupportedError(
             f"Give a list of texts, numbers and types to choose from. {term!r:.80} was given: {_reason(error)}"

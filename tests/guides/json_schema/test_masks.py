@@ -1,6 +1,7 @@
 """Rows, masks and distances of schemas beside single steps and the validator; and what there is without a compiler."""
 
 import json
+import os
 import random
 import shutil
 import warnings
@@ -257,6 +258,25 @@ def test_a_mask_is_made_without_rows_by_the_compiled_walk(monkeypatch: pytest.Mo
         if states > 200:
             break
     assert len(rows) < 0.2 * states or not COMPILED
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_fills_tables_of_its_own() -> None:
+    """Else an edge that it has filled leads to a state that has its number elsewhere."""
+    schema = {"type": "object", "properties": {name: {"enum": [name + "1", name + "22", [name]]} for name in "abcd"}}
+    texts = [b'{"a":"a1"}', b'{"b":"b22"}', b'{"c":["c"]}', b'{"a":["a"],"c":"c1"}', b'{"d":"d1"}']
+    guide, other = (JSONGuide.of(schema, WHOLE) for _ in range(2))
+
+    def masks(guide: JSONGuide) -> list[Any]:
+        return [guide.mask(read(guide, text[:end])).tolist() for text in texts for end in range(len(text))]
+
+    guide.mask(read(guide, texts[0][:3]))
+    if not (child := os.fork()):
+        os._exit(not masks(guide))
+    assert os.waitpid(child, 0)[1] == 0
+    texts.reverse()
+    assert masks(guide) == masks(other)
 
 
 STRINGS: dict[str, dict[str, Any]] = {
