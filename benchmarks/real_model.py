@@ -122,7 +122,7 @@ def rows(model: Any, language: Language, n: int, repeats: int) -> list[list[obje
         prefixes = count_prefixes(table, budget, PREFIXES)
         if prefixes is None:
             return [[language.name, "", f"> {PREFIXES}", "too many to enumerate", "", "", "", ""]]
-        reference = enumerate_language(*(request.lm, table, request.prompts[0], settings, budget), estimators=PROPOSALS)
+        reference = enumerate_language(request.lm, table, request.prompts[0], settings, budget, estimators=PROPOSALS)
         phi, found = float(torch.tensor(reference.log_phi, dtype=torch.float64).exp()), []
         away = {name: total_variation(reference.distribution(name), reference.mu) for name in PROPOSALS}
         for name, tv in away.items():

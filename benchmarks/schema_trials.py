@@ -271,15 +271,17 @@ def _copy_memory() -> None:
     """Copy the pages that a fork shares with its parent, where the kernel can (Linux 5.14); not those that nobody has written."""
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    pages = open("/proc/self/pagemap", "rb", buffering=0)  # noqa: SIM115
-    for area in Path("/proc/self/maps").read_text().splitlines():
-        addresses, access, *_ = area.split()
-        start, end = (int(address, 16) for address in addresses.split("-"))
-        if access == "rw-p":
-            pages.seek(start // PAGE * 8)
-            written = np.frombuffer(pages.read((end - start) // PAGE * 8), np.uint64) >> 62 != 0
-            for first, last in np.flatnonzero(np.diff(written, prepend=False, append=False)).reshape(-1, 2).tolist():
-                madvise(start + first * PAGE, (last - first) * PAGE, MADV_POPULATE_WRITE)
+    with open("/proc/self/pagemap", "rb", buffering=0) as pages:
+        for area in Path("/proc/self/maps").read_text().splitlines():
+            addresses, access, *_ = area.split()
+            start, end = (int(address, 16) for address in addresses.split("-"))
+            if access == "rw-p":
+                pages.seek(start // PAGE * 8)
+                written = np.frombuffer(pages.read((end - start) // PAGE * 8), np.uint64) >> 62 != 0
+                for first, last in (
+                    np.flatnonzero(np.diff(written, prepend=False, append=False)).reshape(-1, 2).tolist()
+                ):
+                    madvise(start + first * PAGE, (last - first) * PAGE, MADV_POPULATE_WRITE)
 
 
 def _held() -> int:

@@ -285,7 +285,6 @@ class Task:
             "draft": options.draft and {"names": options.draft.names or "none", "length": options.draft.length},
             "n": self.n,
             "seed": self.seed,
-            **{name: value for name, value in self.call.keywords.items() if name in STOPS},
             **self._ends,
             "tokens": options.tokens or None,
             "top": options.top or None,
@@ -305,7 +304,7 @@ class Task:
     @property
     def _ends(self) -> dict[str, Any]:
         """Ends of texts, where they are said."""
-        return {name: value for name, value in self.call.keywords.items() if name in ("ends", "open_at")}
+        return {name: value for name, value in self.call.keywords.items() if name in ("ends", "open_at", *STOPS)}
 
     def _options(self, model: PhiModel) -> CallOptions:
         return CallOptions.read(self.call.keywords, model.defaults, self.call.ban)

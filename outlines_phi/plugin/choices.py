@@ -529,13 +529,14 @@ def refuse_unknown(
     raise UnsupportedError(f"{message} {otherwise}".rstrip())
 
 
-def refuse_mistyped(keywords: Iterable[str]) -> None:
-    """Refuse keywords that would go on to a host's own loop where ``phi`` or ``banned_phrases`` is meant."""
+def refuse_of_loop(door: str, keywords: Mapping[str, Any]) -> None:
+    """Refuse keywords that a host's own loop has no use for, or would get where ``phi`` or ``banned_phrases`` is meant."""
     for name in keywords:
         if MEANT.get(name) == BANNED or get_close_matches(name, ("banned_phrases",), n=1, cutoff=_CLOSE):
             raise UnsupportedError(f"{name} cannot be used here; {BANNED}.")
         if get_close_matches(name, ("phi",)):
             raise UnsupportedError(f"{name} cannot be used here; did you mean phi=?")
+    refuse_misfits(door, keywords)
 
 
 def guessed(given: object, names: Iterable[str], kind: type | tuple[type, ...]) -> str:

@@ -50,7 +50,8 @@ class Trie:
     @cached_property
     def first_child(self) -> NDArray[np.int32]:
         """``int32[N + 1]``: the children of node ``n`` are ``first_child[n]`` to ``first_child[n + 1]``."""
-        return np.concatenate([[1], 1 + np.cumsum(np.bincount(self.parent[1:], minlength=len(self)))]).astype(np.int32)
+        counts = np.bincount(self.parent[1:], minlength=len(self))
+        return np.concatenate([[1], 1 + np.cumsum(counts)]).astype(np.int32)
 
     def below(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the children of ``nodes``, those of each together, and how many each has."""

@@ -103,7 +103,7 @@ TYPES: list[tuple[str, Any, type[Exception], str]] = [
     ("empty Enum", Nothing, EmptyLanguageError, "Nothing.* choice of nothing"),
     ("empty Choice", Choice([]), EmptyLanguageError, "choice of nothing"),
     ("Choice of bytes", Choice([b"a"]), UnsupportedError, "not supported"),
-    ("Choice of no list", Choice(3), UnsupportedError, "not iterable"),
+    ("Choice of no list", Choice(3), UnsupportedError, "no len"),
     ("empty either", optional(either() + regex("a")), EmptyLanguageError, "choice of nothing"),
     (
         "empty enum in a schema",

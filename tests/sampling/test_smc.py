@@ -270,9 +270,8 @@ def z_scores(resample: object, log_w: np.ndarray, seed: int) -> np.ndarray:
     """Standard errors between the mean copies of each particle and ``N W_i``."""
     rng = np.random.default_rng(seed)
     copies = np.stack([np.bincount(resample(log_w, rng), minlength=len(log_w)) for _ in range(ROUNDS)])  # type: ignore[operator]
-    return np.abs(copies.mean(axis=0) - len(log_w) * normalized(log_w)) / (
-        copies.std(axis=0) / math.sqrt(ROUNDS) + 1e-3
-    )
+    error = copies.std(axis=0) / math.sqrt(ROUNDS) + 1e-3
+    return np.abs(copies.mean(axis=0) - len(log_w) * normalized(log_w)) / error
 
 
 @weights

@@ -131,7 +131,8 @@ def joint_of(terminals: Sequence[Terminal]) -> tuple[Product, NDArray[np.bool_]]
 def bytes_behind(joined: Product, productions: Sequence[Production]) -> NDArray[np.bool_]:
     """Return ``bool[T, C]``: the byte classes of a product of terminals that may be first behind a lexeme of each."""
     begins = joined.places[joined.targets[1]] != DEAD  # [C, T]
-    return np.asarray(followers(productions, begins.shape[1]).astype(np.float32) @ begins.T.astype(np.float32) > 0)
+    follow = followers(productions, begins.shape[1])
+    return np.asarray(follow.astype(np.float32) @ begins.T.astype(np.float32) > 0)
 
 
 def candidates(

@@ -30,7 +30,7 @@ from ...sampling.sampler import DEFAULT_BUDGET, no_tokens
 from ...settings import SamplingSettings
 from ...vocabulary.vocabulary import Vocabulary
 from ..call import Ban, Call
-from ..choices import FIELDS, TRUNCATION, UNDRAWN, held, refuse_misfits, refuse_mistyped
+from ..choices import FIELDS, TRUNCATION, UNDRAWN, held, refuse_of_loop
 from ..mistakes import check_loaded, reading
 from ..processor import MaskLogitsProcessor
 from ..session import MAX_TREE_BYTES, PhiModel
@@ -45,8 +45,7 @@ AFTER = [name for name in (*TRUNCATION, "watermarking_config") if name != "top_k
 
 def refuse_options(keywords: dict[str, Any], door: str = "Hugging Face's own loop") -> None:
     """Refuse options of draws and what is meant for banned phrases, and take out those that say nothing."""
-    refuse_mistyped(keywords)
-    refuse_misfits(door, keywords)
+    refuse_of_loop(door, keywords)
     for name in UNDRAWN:
         keywords.pop(name, None)
 

@@ -20,7 +20,7 @@ from ...lm.vllm.vllm_model import VLLMModel
 from ...phi.estimator import Phi
 from ...sampling.sampler import Request
 from ..call import Call, CallOptions
-from ..choices import OF_ADAPTER, refuse_misfits, refuse_mistyped
+from ..choices import OF_ADAPTER, refuse_of_loop
 from ..mistakes import reading
 from ..session import PhiModel
 from ..streaming import Pieces
@@ -119,8 +119,7 @@ class PhiVLLMOffline(PhiModel, VLLMOffline):
         return form
 
     def _in_loop(self, call: Call, prompts: Sequence[Any]) -> AbstractContextManager[Any]:
-        refuse_mistyped(call.keywords)
-        refuse_misfits(LOOP, call.keywords)
+        refuse_of_loop(LOOP, call.keywords)
         if call.ban is not None or isinstance(call.language, (Table, OutlinesLogitsProcessor)):
             raise UnsupportedError(
                 f"Give phi='local' for masking by this package, with banned phrases and with a generator of it. {LOOP} (phi=None) "

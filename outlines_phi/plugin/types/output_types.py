@@ -387,9 +387,8 @@ def parts_of(term: Term) -> Iterator[Term]:
     yield term
     inner = (getattr(term, name, None) for name in ("term", "answer"))
     try:
-        if isinstance(given := getattr(term, "items", ()), Iterator):
-            raise TypeError("An iterator gives its items once, and they are read more often.")
-        items = [*map(term_of, given)]
+        len(items := getattr(term, "items", ()))  # an iterator gives its items once, and they are read more often
+        items = [*map(term_of, items)]
     except TypeError as error:
         raise UnsupportedError(
             f"Give a list of texts, numbers and types to choose from. {term!r:.80} was given: {_reason(error)}"

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar, final
 from ....automata.byte_machine import ByteMachine, Position
 from ....errors import EmptyLanguageError, UnsupportedError
 from ....format_limits import LimitError
-from ..formula import Constant, Formula, Kind, both, kind, not_too_deep
+from ..formula import Formula, both, kind, not_too_deep
 from ..kinds import Kinds, scalars_of
 from ..reading.place import LeftOut
 from ..reading.schema import Schema, Template, culprit
@@ -149,8 +149,7 @@ class Machine(Maker, ByteMachine[Configuration]):
             inner = self.kinds.within(formula)
             if len(seen) < MOST_COMPILED:
                 inner += self._inside(formula)
-            # Of the values of a kind, or of all, nothing is asked.
-            found = [one for one in dict.fromkeys(inner) if one not in seen and not isinstance(one, (Kind, Constant))]
+            found = [one for one in dict.fromkeys(inner) if one not in seen]
             waiting += found
             seen.update(found)
 

@@ -28,7 +28,7 @@ from ....sampling.rejection.attempts import Launches
 from ....sampling.sampler import seeds
 from ....vocabulary.vocabulary import BYTES
 from ...call import Call, CallOptions
-from ...choices import refuse_misfits, refuse_mistyped
+from ...choices import refuse_misfits, refuse_of_loop
 from ...mistakes import check_batch
 from ...processor import MaskLogitsProcessor
 from ...session import PhiModel
@@ -280,8 +280,7 @@ class ServedModel(PhiModel):
                 "Use outlines.Generator(model, T) for calls without phi=, which the server masks by itself. A generator of "
                 "outlines_phi was called with phi=None."
             )
-        refuse_mistyped(call.keywords)
-        refuse_misfits("a vLLM server's own loop", call.keywords)
+        refuse_of_loop("a vLLM server's own loop", call.keywords)
         return nullcontext(call.language)
 
     def draw(self, inputs: Sequence[Any], table: Table, phi: Phi, options: CallOptions) -> list[Draws]:
